@@ -1,0 +1,20 @@
+//! The port to a Kubernetes cluster and what rests on it alone.
+//!
+//! [`Cluster`] is the port; `kubecluster` implements it on a real cluster, `fakecluster` in memory. Above it
+//! live, once for both: the typed layer, deadlines and retries, list-watch-relist, names and ownership, and
+//! the converge engine. [`Env`] is how everything gets time, chance and tasks.
+//!
+//! Nothing here knows what a bundle's plan is; nothing here names `kube`.
+
+pub mod env;
+mod error;
+mod object;
+mod port;
+
+pub use env::Env;
+pub use error::{Cause, ClusterError, Failure, Subject};
+pub use object::{Kind, Object, ObjectKey, Resource, ResourceVersion, Scoped, Uid};
+pub use port::{
+    ByteStream, Cluster, DeleteOptions, EventStream, ListRequest, LogRequest, MergePatch, Page, Propagation, Scope,
+    Selector, WatchEvent, WatchRequest,
+};
