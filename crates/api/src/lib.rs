@@ -1,1 +1,82 @@
-//! x
+//! What Pando core and a runtime say to each other: plans in, facts out, errors, and the trait between them.
+//!
+//! These are core's words. Nothing here names Kubernetes, so that core can hold any runtime by
+//! [`RuntimeAdapter`] and learn no word of its machinery.
+//!
+//! In JSON, names are in `snake_case`, durations are whole seconds, times are RFC 3339 in UTC, absent optional
+//! fields are left out and unknown fields are refused.
+
+mod context;
+mod error;
+mod facts;
+mod plan;
+mod secret;
+
+use std::fmt;
+
+use async_trait::async_trait;
+
+pub use context::{CallContext, Progress, ProgressSink};
+pub use error::{Code, Error, Problem};
+pub use facts::{
+    ApplyResult, Change, DestroyOptions, Gate, GateProof, ObservedBundle, ObservedVolume, ObservedWorkload, Outcome,
+    Reason, ReasonKind, Upstream, WorkloadResult, Written,
+};
+pub use plan::{
+    BundlePlan, BundleRef, EgressLayer, EgressMode, EgressPlan, EgressSource, FilePlan, HealthPlan, MountPlan,
+    NetworkPlan, PortPlan, Protocol, RegistryAuth, ResourcePlan, VolumePlan, WorkloadPlan, WorkloadRef,
+    WorkloadSettings,
+};
+pub use secret::Secret;
+
+/// A runtime that runs bundles: does what core decided, and reports facts. It never decides policy.
+///
+/// Every method may be called again after any failure. Dropping a call's future is allowed at any point.
+#[async_trait]
+pub trait RuntimeAdapter: fmt::Debug + Send + Sync {
+    /// Which runtime this is, e.g. `kubernetes`.
+    fn kind(&self) -> &'static str;
+
+    /// The category of adapters it belongs to: `runtime`.
+    fn category(&self) -> &'static str {
+        "runtime"
+    }
+
+    /// Makes the bundle so, and waits until each workload's container runs, has ended, or cannot start.
+    ///
+    /// A plan that is satisfied already changes nothing (S-34).
+    ///
+    /// # Errors
+    ///
+    /// [`Code::ValidInvalid`] and [`Code::PlanCapabilityUnsupported`] before any write; the others after undoing
+    /// what could start later on its own (S-39).
+    async fn apply(&self, plan: &BundlePlan, context: &CallContext) -> Result<ApplyResult, Error>;
+
+    /// What is there now. A bundle that does not exist is an empty one, not an error (S-43).
+    ///
+    /// # Errors
+    ///
+    /// [`Code::AdapterUnavailable`] when it could not be read: a failed read never looks like absence (S-8).
+    async fn observe(&self, bundle: &BundleRef, context: &CallContext) -> Result<ObservedBundle, Error>;
+
+    /// Ends every running workload and waits until it is gone; all else stays (S-47). Stopping twice is a success.
+    ///
+    /// # Errors
+    ///
+    /// [`Code::AdapterFailed`] with the place of a workload that does not go.
+    async fn stop(&self, bundle: &BundleRef, context: &CallContext) -> Result<(), Error>;
+
+    /// Takes the bundle away; with [`DestroyOptions::keep_volumes`] its data stays (S-48). Repeatable.
+    ///
+    /// # Errors
+    ///
+    /// [`Code::AdapterFailed`] when something could not be removed.
+    async fn destroy(&self, bundle: &BundleRef, options: &DestroyOptions, context: &CallContext) -> Result<(), Error>;
+
+    /// Where the proxy reaches a port of a workload. No call and no lookup: it runs on every proxied request (S-60).
+    ///
+    /// # Errors
+    ///
+    /// [`Code::ValidInvalid`] for a bad name or port.
+    fn upstream(&self, workload: &WorkloadRef, port: u16) -> Result<Upstream, Error>;
+}

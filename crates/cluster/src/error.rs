@@ -21,7 +21,7 @@ pub struct ClusterError {
     /// What was asked, e.g. `create`.
     pub verb: &'static str,
     /// Of what: an object, or the objects of a kind.
-    pub subject: Subject,
+    pub subject: Box<Subject>,
     /// Why it was not done.
     pub failure: Failure,
     /// What lay beneath, where the failure did not come as an answer of the API server.
@@ -137,7 +137,7 @@ pub enum Failure {
 impl ClusterError {
     /// An error without a cause beneath it.
     pub fn new(verb: &'static str, subject: impl Into<Subject>, failure: Failure) -> Self {
-        Self { verb, subject: subject.into(), failure, source: None }
+        Self { verb, subject: Box::new(subject.into()), failure, source: None }
     }
 
     /// The same with the cause beneath it.
@@ -163,7 +163,7 @@ impl ClusterError {
     ) -> Self {
         let subject = subject.into();
         let failure = classify(&subject, status, retry_after);
-        Self { verb, subject, failure, source: None }
+        Self { verb, subject: Box::new(subject), failure, source: None }
     }
 
     /// Whether the object is not there.
@@ -317,6 +317,7 @@ mod tests {
 
     /// Each row is what Kubernetes 1.34 answered, and what it means.
     #[test]
+    #[expect(clippy::too_many_lines, reason = "one table")]
     fn answers_are_told_apart_by_more_than_their_code() {
         let pod = ObjectKey::namespaced(Kind::Pod, "pando-a", "web-1");
         let modified = r#"Operation cannot be fulfilled on resourcequotas "q": the object has been modified; please apply your changes to the latest version and try again"#;
@@ -338,7 +339,8 @@ mod tests {
                 r#"pods "web-1" is forbidden: unable to create new content in namespace pando-a because it is being terminated"#,
             )
         };
-        let rows: Vec<(Status, fn(&Failure) -> bool)> = vec![
+        type Means = fn(&Failure) -> bool;
+        let rows: Vec<(Status, Means)> = vec![
             (status(404, "NotFound", r#"pods "web-1" not found"#), |it| *it == Failure::NotFound),
             (status(409, "AlreadyExists", r#"pods "web-1" already exists"#), |it| {
                 *it == Failure::AlreadyExists { being_deleted: false }

@@ -6,15 +6,22 @@
 //!
 //! Nothing here knows what a bundle's plan is; nothing here names `kube`.
 
+pub mod budget;
+pub mod converge;
 pub mod env;
 mod error;
+mod list_watch;
+pub mod names;
 mod object;
 mod port;
+pub mod resilient;
 
 pub use env::Env;
 pub use error::{Cause, ClusterError, Failure, Subject};
+pub use list_watch::{Told, list_watch};
 pub use object::{Kind, Object, ObjectKey, Resource, ResourceVersion, Scoped, Uid};
 pub use port::{
     ByteStream, Cluster, DeleteOptions, EventStream, ListRequest, LogRequest, MergePatch, Page, Propagation, Scope,
     Selector, WatchEvent, WatchRequest,
 };
+pub use resilient::Resilient;
