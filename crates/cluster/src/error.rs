@@ -306,6 +306,8 @@ mod tests {
     use super::*;
     use crate::Kind;
 
+    type Means = fn(&Failure) -> bool;
+
     fn status(code: i32, reason: &str, message: &str) -> Status {
         Status {
             code: Some(code),
@@ -339,7 +341,6 @@ mod tests {
                 r#"pods "web-1" is forbidden: unable to create new content in namespace pando-a because it is being terminated"#,
             )
         };
-        type Means = fn(&Failure) -> bool;
         let rows: Vec<(Status, Means)> = vec![
             (status(404, "NotFound", r#"pods "web-1" not found"#), |it| *it == Failure::NotFound),
             (status(409, "AlreadyExists", r#"pods "web-1" already exists"#), |it| {

@@ -129,6 +129,15 @@ macro_rules! kinds {
             pub fn from_json(kind: Kind, json: Value) -> Result<Self, serde_json::Error> {
                 Ok(match kind { $(Kind::$kind => Self::$kind(serde_json::from_value(json)?),)+ })
             }
+
+            /// The same from text, without a tree of values in between.
+            ///
+            /// # Errors
+            ///
+            /// When the text is no JSON or does not fit the kind. The error quotes what it read.
+            pub fn from_json_str(kind: Kind, json: &str) -> Result<Self, serde_json::Error> {
+                Ok(match kind { $(Kind::$kind => Self::$kind(serde_json::from_str(json)?),)+ })
+            }
         }
 
         impl fmt::Debug for Object {
