@@ -27,8 +27,13 @@ pub fn node_addresses(nodes: &[Node]) -> BTreeSet<IpAddr> {
 
 /// The addresses and ports in the `EndpointSlice` of the Service `default/kubernetes`.
 pub fn api_server_addresses(slice: &EndpointSlice) -> BTreeSet<SocketAddr> {
-    let ports: Vec<u16> =
-        slice.ports.iter().flatten().filter_map(|port| u16::try_from(port.port?).ok()).filter(|port| *port != 0).collect();
+    let ports: Vec<u16> = slice
+        .ports
+        .iter()
+        .flatten()
+        .filter_map(|port| u16::try_from(port.port?).ok())
+        .filter(|port| *port != 0)
+        .collect();
     slice
         .endpoints
         .iter()

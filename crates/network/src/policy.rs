@@ -69,7 +69,12 @@ const DNS_PORT: i32 = 53;
 /// A family without configured pod and service ranges gets no outside rule at all: what is not known cannot be
 /// left out of it. Requirements.
 #[must_use]
-pub fn default_policy(app: &AppNamespace, config: &NetworkConfig, cluster: &ClusterAddresses, egress: Egress) -> NetworkPolicy {
+pub fn default_policy(
+    app: &AppNamespace,
+    config: &NetworkConfig,
+    cluster: &ClusterAddresses,
+    egress: Egress,
+) -> NetworkPolicy {
     let mut out = vec![to(vec![same_namespace()], None), dns_pods(&config.dns)];
     out.extend(dns_addresses(&config.dns));
     if egress == Egress::Open {
@@ -80,7 +85,10 @@ pub fn default_policy(app: &AppNamespace, config: &NetworkConfig, cluster: &Clus
         spec: Some(NetworkPolicySpec {
             pod_selector: Some(LabelSelector::default()), // empty: every pod of the namespace
             policy_types: Some(vec!["Ingress".to_owned(), "Egress".to_owned()]),
-            ingress: Some(vec![NetworkPolicyIngressRule { from: Some(vec![same_namespace(), proxy(&config.proxy)]), ports: None }]),
+            ingress: Some(vec![NetworkPolicyIngressRule {
+                from: Some(vec![same_namespace(), proxy(&config.proxy)]),
+                ports: None,
+            }]),
             egress: Some(out),
         }),
     }
@@ -103,7 +111,9 @@ pub fn open_addresses(policy: &NetworkPolicy, addresses: impl IntoIterator<Item 
         })
         .collect();
     let open = |address: &IpAddr| {
-        blocks.iter().any(|(range, except)| range.contains(address) && !except.iter().any(|closed| closed.contains(address)))
+        blocks
+            .iter()
+            .any(|(range, except)| range.contains(address) && !except.iter().any(|closed| closed.contains(address)))
     };
     addresses.into_iter().filter(open).collect()
 }
@@ -111,7 +121,8 @@ pub fn open_addresses(policy: &NetworkPolicy, addresses: impl IntoIterator<Item 
 /// One rule for each family that the cluster is known to use.
 fn outside(config: &NetworkConfig, cluster: &ClusterAddresses) -> Vec<NetworkPolicyEgressRule> {
     let everything = [IpNet::V4(Ipv4Net::default()), IpNet::V6(Ipv6Net::default())];
-    let same_family = |a: &IpNet, b: &IpNet| matches!((a, b), (IpNet::V4(_), IpNet::V4(_)) | (IpNet::V6(_), IpNet::V6(_)));
+    let same_family =
+        |a: &IpNet, b: &IpNet| matches!((a, b), (IpNet::V4(_), IpNet::V4(_)) | (IpNet::V6(_), IpNet::V6(_)));
     let single = |address: IpAddr| IpNet::from(address);
     let closed: Vec<IpNet> = [&config.pod_ranges, &config.service_ranges, &config.node_ranges, &config.closed_ranges]
         .into_iter()
@@ -122,7 +133,11 @@ fn outside(config: &NetworkConfig, cluster: &ClusterAddresses) -> Vec<NetworkPol
         .collect();
     everything
         .into_iter()
-        .filter(|all| [&config.pod_ranges, &config.service_ranges].iter().all(|ranges| ranges.iter().any(|range| same_family(range, all))))
+        .filter(|all| {
+            [&config.pod_ranges, &config.service_ranges]
+                .iter()
+                .all(|ranges| ranges.iter().any(|range| same_family(range, all)))
+        })
         .map(|all| {
             let closed: Vec<IpNet> = closed.iter().copied().filter(|range| same_family(range, &all)).collect();
             // Merged and sorted, so that the same facts always make the same policy.
