@@ -1,1 +1,184 @@
-//! x
+//! Runs Pando's bundles on a Kubernetes cluster.
+//!
+//! [`KubernetesRuntime`] is what core holds, by [`RuntimeAdapter`]. It composes: pure decisions about objects, policies and
+//! pods, and around them the few effects, all through the [`Cluster`] port and the [`Env`]. It knows no HTTP and no clock.
+//!
+//! - `check` turns a plan as written into one that is right by construction; `config` does so for the settings.
+//! - `ground` makes what an app's pods stand on; `objects` and `pod` say what that is.
+//! - `record` decides what to do about a workload, `start` does it, `wait` follows the pod and `sight` reads it.
+//! - `observe` reports; `stop` ends and takes away.
+
+mod call;
+mod check;
+mod config;
+mod digest;
+mod dns_label;
+mod error;
+mod follow;
+mod ground;
+mod known;
+mod objects;
+mod observe;
+mod pod;
+mod record;
+mod sight;
+mod start;
+mod stop;
+mod turns;
+mod wait;
+
+use std::sync::{Arc, OnceLock};
+
+use async_trait::async_trait;
+use pando_api::{
+    ApplyResult, BundlePlan, BundleRef, CallContext, Code, DestroyOptions, Error, ObservedBundle, RuntimeAdapter,
+    Upstream, WorkloadRef,
+};
+use pando_cluster::names::AppNamespace;
+use pando_cluster::{Cluster, Env, Object, Resilient, Resource};
+use pando_network::{Egress, default_policy};
+
+pub use config::{Connection, Settings};
+
+use crate::call::Call;
+use crate::digest::{EnvKey, PlanDigest};
+use crate::known::{Facts, Lookup, Namespaces};
+use crate::record::Revision;
+use crate::turns::Turns;
+
+/// A runtime that runs bundles as bare pods, each bundle in a namespace of its own.
+#[derive(Debug)]
+pub struct KubernetesRuntime {
+    cluster: Arc<dyn Cluster>,
+    env: Env,
+    settings: Settings,
+    turns: Turns,
+    facts: Facts,
+    namespaces: OnceLock<Namespaces>,
+}
+
+impl KubernetesRuntime {
+    /// A runtime on `cluster`. Contacts nothing. Deadlines and retries are added here, not by the caller.
+    pub fn new(settings: Settings, cluster: Arc<dyn Cluster>, env: Env) -> Self {
+        let cluster: Arc<dyn Cluster> = Arc::new(Resilient::new(cluster, env.clone()));
+        Self { cluster, env, settings, turns: Turns::default(), facts: Facts::default(), namespaces: OnceLock::new() }
+    }
+
+    /// Begins to watch the managed namespaces, and reads what of the cluster calls need. For a process that lives on: its
+    /// first apply of an app then makes three calls and one round trip less.
+    ///
+    /// # Errors
+    ///
+    /// [`Code::AdapterUnavailable`] when the cluster cannot be read; calls work all the same once it can.
+    pub async fn warm(&self) -> Result<(), Error> {
+        self.namespaces.get_or_init(|| Namespaces::start(&self.cluster, &self.env));
+        self.facts.get(&self.cluster, &self.env).await.map_err(error::unread)?;
+        Ok(())
+    }
+
+    /// What `apply` would make of a plan, in order, without contacting anything: no address of the cluster's own machines is
+    /// in the policy, and the environment's values are `[redacted]`.
+    ///
+    /// # Errors
+    ///
+    /// As [`RuntimeAdapter::apply`] refuses a plan.
+    pub fn render(settings: &Settings, plan: &BundlePlan) -> Result<Vec<Object>, Error> {
+        let mut plan = check::check(plan, &settings.reserved_namespaces())?;
+        for value in plan.workload.env.values_mut() {
+            *value = pando_api::Secret::new(pando_api::Secret::REDACTED);
+        }
+        let (app, addresses) = (&plan.app, pando_network::ClusterAddresses::default());
+        let key = EnvKey::parse(&data_encoding::BASE64.encode(&[0; 32]))
+            .ok_or_else(|| Error::new(Code::Internal, "no key"))?;
+        let revision = Revision::default().next();
+        let digest = PlanDigest::of(&plan.workload, &key);
+        Ok(vec![
+            objects::namespace(&plan).into_object(),
+            objects::role_binding(app, settings).into_object(),
+            objects::service_account(app).into_object(),
+            default_policy(app, &settings.network, &addresses, Egress::Open).into_object(),
+            objects::quota(app, &[plan.workload.resources]).into_object(),
+            objects::env_secret(app, &plan.workload, &key).into_object(),
+            objects::service(app, &plan.workload, revision).into_object(),
+            pod::pod(&plan, settings, &addresses, revision, &digest).into_object(),
+        ])
+    }
+
+    fn app(&self, bundle: &str) -> AppNamespace {
+        AppNamespace::of(bundle, &self.settings.reserved_namespaces())
+    }
+
+    fn lookup(&self, app: &AppNamespace) -> Lookup {
+        self.namespaces.get().map_or(Lookup::NotKnown, |namespaces| namespaces.lookup(&app.name(), self.env.now()))
+    }
+
+    fn call<'a>(&'a self, context: &'a CallContext, app: &'a AppNamespace) -> Call<'a> {
+        Call::new(&self.cluster, &self.env, &self.settings, context, app)
+    }
+}
+
+#[async_trait]
+impl RuntimeAdapter for KubernetesRuntime {
+    fn kind(&self) -> &'static str {
+        "kubernetes"
+    }
+
+    async fn apply(&self, plan: &BundlePlan, context: &CallContext) -> Result<ApplyResult, Error> {
+        let plan = check::check(plan, &self.settings.reserved_namespaces())?;
+        let _turn = self.turns.take(&plan.app.name()).await;
+        let call = self.call(context, &plan.app);
+        let facts = self.facts.get(&self.cluster, &self.env).await.map_err(error::unread)?;
+        let ground = Box::pin(ground::prepare(&call, &plan, self.lookup(&plan.app), &facts.addresses)).await?;
+        start::remove_leftovers(&call, &plan, &ground).await?;
+        let fresh = ground.fresh;
+        let result = start::settle(&call, &plan, ground, &facts)
+            .await
+            .map_err(|error| error.detail("written", call.take_written()))?;
+        if !fresh {
+            ground::narrow_quota(&call, &plan).await?;
+        }
+        let written = call.take_written();
+        tracing::info!(app = %plan.app, request_id = context.request_id, written = written.len(), outcome = ?result.outcome, "bundle applied");
+        Ok(ApplyResult { handle: plan.app.name(), workloads: vec![result], written })
+    }
+
+    async fn observe(&self, bundle: &BundleRef, context: &CallContext) -> Result<ObservedBundle, Error> {
+        let app = self.app(&bundle.bundle_id);
+        observe::observe(&self.call(context, &app), &self.facts).await
+    }
+
+    async fn stop(&self, bundle: &BundleRef, context: &CallContext) -> Result<(), Error> {
+        let app = self.app(&bundle.bundle_id);
+        let _turn = self.turns.take(&app.name()).await;
+        stop::stop(&self.call(context, &app)).await?;
+        tracing::info!(%app, request_id = context.request_id, "bundle stopped");
+        Ok(())
+    }
+
+    async fn destroy(&self, bundle: &BundleRef, options: &DestroyOptions, context: &CallContext) -> Result<(), Error> {
+        let app = self.app(&bundle.bundle_id);
+        let _turn = self.turns.take(&app.name()).await;
+        stop::destroy(&self.call(context, &app), options.keep_volumes).await?;
+        tracing::info!(%app, request_id = context.request_id, keep_volumes = options.keep_volumes, "bundle destroyed");
+        Ok(())
+    }
+
+    fn upstream(&self, workload: &WorkloadRef, port: u16) -> Result<Upstream, Error> {
+        let named = check::workload_name("workload", &workload.workload);
+        let numbered = (port != 0).then_some(()).ok_or_else(|| {
+            Box::new(pando_api::Problem {
+                field: "port".to_owned(),
+                value: "0".to_owned(),
+                problem: "is not a port".to_owned(),
+                remedy: "write a number from 1 to 65535".to_owned(),
+            })
+        });
+        let problems: Vec<_> = [named, numbered].into_iter().filter_map(Result::err).map(|problem| *problem).collect();
+        if !problems.is_empty() {
+            return Err(Error::invalid(Code::ValidInvalid, "the upstream", &problems));
+        }
+        let namespace = self.app(&workload.bundle_id).name();
+        let url = format!("http://{}.{namespace}.svc.{}:{port}", workload.workload, self.settings.cluster_domain);
+        Ok(Upstream { url })
+    }
+}

@@ -1,0 +1,250 @@
+//! One call on behalf of core: what it may use, what it wrote, and how it makes, ends and waits.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Event, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use pando_api::{CallContext, Change, Code, Error, Progress, Written};
+use pando_cluster::converge::{self, Converge, ConvergeError, Converged, Known};
+use pando_cluster::env::Instant;
+use pando_cluster::names::{AppNamespace, annotation, label};
+use pando_cluster::resilient::Retry;
+use pando_cluster::{
+    Cluster, ClusterError, DeleteOptions, Env, Failure, Kind, ListRequest, MergePatch, ObjectKey, Resource,
+    ResourceVersion, Scope, Selector, Uid, budget,
+};
+use serde_json::json;
+
+use crate::config::Settings;
+use crate::error;
+use crate::follow::Follower;
+use crate::sight;
+
+/// One call in progress.
+pub(crate) struct Call<'a> {
+    pub(crate) cluster: &'a std::sync::Arc<dyn Cluster>,
+    pub(crate) env: &'a Env,
+    pub(crate) settings: &'a Settings,
+    pub(crate) context: &'a CallContext,
+    pub(crate) app: &'a AppNamespace,
+    began: Instant,
+    stamp: BTreeMap<String, String>,
+    written: Mutex<Vec<Written>>,
+}
+
+impl<'a> Call<'a> {
+    pub(crate) fn new(
+        cluster: &'a std::sync::Arc<dyn Cluster>,
+        env: &'a Env,
+        settings: &'a Settings,
+        context: &'a CallContext,
+        app: &'a AppNamespace,
+    ) -> Self {
+        let stamp = match context.request_id.as_str() {
+            "" => BTreeMap::new(),
+            id => [(annotation::REQUEST_ID.to_owned(), id.to_owned())].into(),
+        };
+        Self { cluster, env, settings, context, app, began: env.now(), stamp, written: Mutex::default() }
+    }
+
+    /// The namespace's name.
+    pub(crate) fn namespace(&self) -> String {
+        self.app.name()
+    }
+
+    /// Whatever was written so far, in order.
+    pub(crate) fn take_written(&self) -> Vec<Written> {
+        std::mem::take(&mut self.written.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn note(&self, kind: Kind, name: &str, change: Change, fields: Vec<String>) {
+        let written = Written { kind: kind.name().to_owned(), name: name.to_owned(), change, fields };
+        self.written.lock().unwrap_or_else(PoisonError::into_inner).push(written);
+    }
+
+    /// Tells what the call is doing.
+    pub(crate) fn tell(&self, workload: &str, step: &str, waiting_for: &str) {
+        self.context.tell(Progress {
+            workload: workload.to_owned(),
+            step: step.to_owned(),
+            waiting_for: waiting_for.to_owned(),
+            since: self.env.wall.now(),
+        });
+    }
+
+    /// How much of `limit` the caller's own deadline leaves.
+    pub(crate) fn within_deadline(&self, limit: Duration) -> Duration {
+        let spent = self.env.now().since(self.began);
+        self.context.deadline.map_or(limit, |deadline| deadline.saturating_sub(spent).min(limit))
+    }
+
+    /// Makes an object so, and notes what was written. The rights in a namespace may be a moment younger than the
+    /// call, so a missing one is asked for again (S-9).
+    pub(crate) async fn ensure<T: Resource>(
+        &self,
+        desired: &T,
+        known: Known<T>,
+    ) -> Result<Converged<T>, ConvergeError> {
+        let converge = Converge { cluster: &**self.cluster, stamp: &self.stamp };
+        let mut retry = Retry::new(self.env);
+        let made = loop {
+            match converge.ensure(desired, known.clone()).await {
+                Err(ConvergeError::Cluster(error))
+                    if is_missing_right(&error) && retry.wait_before_another(&error).await => {}
+                made => break made?,
+            }
+        };
+        let name = desired.key().name;
+        match &made.change {
+            converge::Change::Created => self.note(T::OBJECT_KIND, &name, Change::Created, Vec::new()),
+            converge::Change::Changed(fields) => self.note(T::OBJECT_KIND, &name, Change::Changed, fields.clone()),
+            converge::Change::Unchanged => {}
+        }
+        Ok(made)
+    }
+
+    /// Makes a call again while a right is missing that may be a moment young.
+    pub(crate) async fn with_young_rights<T, F>(&self, attempt: impl Fn() -> F) -> Result<T, ClusterError>
+    where
+        F: Future<Output = Result<T, ClusterError>>,
+    {
+        let mut retry = Retry::new(self.env);
+        loop {
+            match attempt().await {
+                Err(error) if is_missing_right(&error) && retry.wait_before_another(&error).await => {}
+                answer => return answer,
+            }
+        }
+    }
+
+    /// Creates an object under the call's stamp.
+    pub(crate) async fn create<T: Resource>(&self, object: &T) -> Result<T, ClusterError> {
+        let mut object = object.clone();
+        object.metadata_mut().annotations.get_or_insert_default().extend(self.stamp.clone());
+        let made = self.with_young_rights(|| self.cluster.make(&object)).await?;
+        self.note(T::OBJECT_KIND, &object.key().name, Change::Created, Vec::new());
+        Ok(made)
+    }
+
+    /// Changes an object by a patch of these fields, at the version it was read at.
+    pub(crate) async fn patch<T: Resource>(
+        &self,
+        live: &T,
+        body: serde_json::Value,
+        fields: Vec<String>,
+    ) -> Result<T, ClusterError> {
+        let key = live.key();
+        let mut body = body;
+        for (annotation, value) in &self.stamp {
+            body["metadata"]["annotations"][annotation.as_str()] = value.as_str().into();
+        }
+        let version = ResourceVersion::of(live.metadata()).unwrap_or_else(|| ResourceVersion::new(""));
+        let changed = self.cluster.change(&key, &MergePatch::at(&version, body)).await?;
+        self.note(T::OBJECT_KIND, &key.name, Change::Changed, fields);
+        Ok(changed)
+    }
+
+    /// Deletes exactly the object that was read; one that is gone, or another one by now, is a success.
+    pub(crate) async fn delete<T: Resource>(&self, live: &T) -> Result<(), ClusterError> {
+        let Some(uid) = Uid::of(live.metadata()) else { return Ok(()) };
+        match self.cluster.delete(&live.key(), &DeleteOptions::of(uid)).await {
+            Ok(()) => {
+                self.note(T::OBJECT_KIND, &live.key().name, Change::Deleted, Vec::new());
+                Ok(())
+            }
+            Err(error) if error.is_not_found() || error.is_conflict() => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Asks the namespace's objects of a kind.
+    pub(crate) fn list_request(&self, kind: Kind) -> ListRequest {
+        ListRequest::of(kind, Scope::Namespace(self.namespace()))
+    }
+
+    /// The namespace's objects of ours that belong to a workload.
+    pub(crate) async fn workload_objects<T: Resource>(&self) -> Result<Vec<T>, ClusterError> {
+        let ours =
+            Selector::everything().equals(label::MANAGED_BY, pando_cluster::names::MANAGER).exists(label::WORKLOAD);
+        let request = self.list_request(T::OBJECT_KIND).labelled(ours);
+        Ok(self.cluster.list_all(&request).await?.0)
+    }
+
+    /// Ends these pods and waits until their objects are gone. One that does not go is an error with its node.
+    pub(crate) async fn end(&self, pods: &[Pod], follower: &mut Follower) -> Result<(), Error> {
+        for pod in pods {
+            self.delete(pod).await.map_err(error::unchanged)?;
+        }
+        for pod in pods {
+            let limit = sight::grace(pod) + budget::STOP_SLACK;
+            self.tell(crate::objects::workload_of(&pod.metadata).unwrap_or_default(), "stopping", &name(&pod.metadata));
+            if follower.until_gone(self.env, limit, &pod.metadata).await.is_err() {
+                let place = match sight::node(pod) {
+                    "" => "no node".to_owned(),
+                    node => format!("node {node}"),
+                };
+                let message = format!(
+                    "pod {} on {place} has not gone {} s after it was told to end",
+                    name(&pod.metadata),
+                    limit.as_secs()
+                );
+                return Err(Error::new(Code::AdapterFailed, message).remedy(
+                    "look at that node: when it is gone for good, delete its Node object, and the pod goes with it",
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the revision off an ended pod, so that it leaves the endpoints: Kubernetes keeps it there by itself, while
+    /// its address may already be another app's (S-82). A failure is logged: the next call meets the pod again.
+    pub(crate) async fn retire(&self, pod: &Pod) {
+        let off = json!({"metadata": {"labels": {label::REVISION: null}}});
+        match self.patch(pod, off, vec![format!("metadata.labels.{}", label::REVISION)]).await {
+            Ok(_) => {}
+            Err(error) if error.is_not_found() || error.is_conflict() => {}
+            Err(error) => {
+                tracing::warn!(app = %self.app, pod = name(&pod.metadata), error = &error as &dyn std::error::Error, "ended pod not taken out of the endpoints");
+            }
+        }
+    }
+
+    /// The newest warning that Kubernetes told about a pod; some causes live nowhere else (S-84).
+    pub(crate) async fn newest_event(&self, pod: &Pod, wanted: impl Fn(&Event) -> bool) -> Option<(String, String)> {
+        let uid = Uid::of(&pod.metadata)?;
+        let about = Selector::everything().equals("involvedObject.uid", uid.as_str());
+        let request = self.list_request(Kind::Event).with_fields(about);
+        let (events, _) = self.cluster.list_all::<Event>(&request).await.ok()?;
+        let newest = events.into_iter().filter(wanted).max_by_key(|event| {
+            event
+                .last_timestamp
+                .as_ref()
+                .or(event.first_timestamp.as_ref())
+                .map(|time| time.0)
+                .or(event.event_time.as_ref().map(|time| time.0))
+        })?;
+        Some((newest.reason.unwrap_or_default(), newest.message.unwrap_or_default()))
+    }
+
+    /// The object of this key, read now.
+    pub(crate) async fn read<T: Resource>(&self, object_name: &str) -> Result<Option<T>, ClusterError> {
+        self.cluster.read(Some(&self.namespace()), object_name).await
+    }
+}
+
+/// An object's name.
+pub(crate) fn name(meta: &ObjectMeta) -> String {
+    meta.name.clone().unwrap_or_default()
+}
+
+fn is_missing_right(error: &ClusterError) -> bool {
+    matches!(error.failure, Failure::Forbidden { .. })
+}
+
+/// The key of a namespace.
+pub(crate) fn namespace_key(namespace: &str) -> ObjectKey {
+    ObjectKey::cluster(Kind::Namespace, namespace)
+}

@@ -1,0 +1,348 @@
+//! The ground an app's pods stand on: namespace, rights, account, policy, quota, environment. All of it is there before
+//! the first pod.
+
+use k8s_openapi::api::core::v1::{Namespace, Pod, ResourceQuota, Secret, Service};
+use k8s_openapi::api::rbac::v1::RoleBinding;
+use pando_api::{Code, Error};
+use pando_cluster::converge::{Change, ConvergeError, Known, Quantity};
+use pando_cluster::names::{annotation, annotation_value, is_ours, label, label_value, object};
+use pando_cluster::resilient::backoff;
+use pando_cluster::{ClusterError, Kind, ListRequest, ObjectKey, Scope, Selector, Told, Uid, budget, list_watch};
+use pando_network::{ClusterAddresses, Egress, default_policy};
+
+use crate::call::{Call, namespace_key};
+use crate::check::Plan;
+use crate::digest::EnvKey;
+use crate::error::{not_made, unchanged, unread};
+use crate::known::Lookup;
+use crate::objects;
+
+/// What an app's pods stand on, as it was found or made.
+#[derive(Debug)]
+pub(crate) struct Ground {
+    /// This call made the namespace, so nothing can have been in it.
+    pub(crate) fresh: bool,
+    /// The key of the environment's digest.
+    pub(crate) key: EnvKey,
+    /// The key was lost with its Secret while the workload existed.
+    pub(crate) key_lost: bool,
+    /// The records in the namespace, of every workload.
+    pub(crate) records: Vec<Service>,
+    /// The pods in the namespace, of every workload.
+    pub(crate) pods: Vec<Pod>,
+}
+
+/// Makes the ground. In dependent steps: the namespace, our rights in it, everything else at once.
+pub(crate) async fn prepare(
+    call: &Call<'_>,
+    plan: &Plan,
+    lookup: Lookup,
+    addresses: &ClusterAddresses,
+) -> Result<Ground, Error> {
+    call.tell("", "preparing the namespace", "");
+    let fresh = namespace(call, plan, lookup).await?;
+    rights(call, fresh).await?;
+    let known = || if fresh { Start::Absent } else { Start::Unknown };
+    let account = objects::service_account(call.app);
+    let policy = default_policy(call.app, &call.settings.network, addresses, Egress::Open);
+    let account = async { call.ensure(&account, known().known()).await.map_err(not_made) };
+    let policy = async { call.ensure(&policy, known().known()).await.map_err(not_made) };
+    let (_, _, (), (key, key_lost), (records, pods)) = futures::try_join!(
+        account,
+        policy,
+        widen_quota(call, plan, fresh),
+        environment(call, plan, fresh),
+        everything(call, fresh)
+    )?;
+    Ok(Ground { fresh, key, key_lost: key_lost && !pods.is_empty(), records, pods })
+}
+
+/// What is known of an object before it is made so.
+enum Start {
+    Absent,
+    Unknown,
+}
+
+impl Start {
+    fn known<T>(self) -> Known<T> {
+        match self {
+            Self::Absent => Known::Absent,
+            Self::Unknown => Known::Nothing,
+        }
+    }
+}
+
+/// Makes the namespace, and answers whether it is new. One of that name that is going is waited for.
+async fn namespace(call: &Call<'_>, plan: &Plan, lookup: Lookup) -> Result<bool, Error> {
+    let desired = objects::namespace(plan);
+    let mut live = match lookup {
+        Lookup::There(namespace) => Some(*namespace),
+        Lookup::Absent => None,
+        Lookup::NotKnown => call.cluster.read::<Namespace>(None, &call.namespace()).await.map_err(unread)?,
+    };
+    loop {
+        let known = match live {
+            None => Known::Absent,
+            Some(found) => {
+                own(call, &found)?;
+                Known::Live(Box::new(found))
+            }
+        };
+        match call.ensure(&desired, known).await {
+            Ok(made) => {
+                // One that was there all along may have been another bundle's.
+                own(call, &made.object)?;
+                return Ok(made.change == Change::Created);
+            }
+            Err(ConvergeError::BeingDeleted { .. }) => {
+                gone(call).await?;
+                live = None;
+            }
+            Err(error) => return Err(not_made(error)),
+        }
+    }
+}
+
+/// Refuses a namespace that is not this bundle's. The adapter before this one left no exact id: there the label decides.
+pub(crate) fn own(call: &Call<'_>, namespace: &Namespace) -> Result<(), Error> {
+    let meta = &namespace.metadata;
+    let id = annotation_value(meta, annotation::BUNDLE_ID);
+    let label = label_value(meta, label::BUNDLE);
+    let ours = is_ours(meta) && id.map_or(label == Some(call.app.label()), |id| id == call.app.bundle_id());
+    if ours {
+        return Ok(());
+    }
+    let holder = match id {
+        Some(id) if is_ours(meta) => format!("belongs to bundle {id:?}"),
+        _ => "was not made by Pando".to_owned(),
+    };
+    let message =
+        format!("namespace {} {holder}, so bundle {:?} cannot use it", call.namespace(), call.app.bundle_id());
+    Err(Error::new(Code::AdapterFailed, message).remedy("remove or rename that namespace if nobody needs it"))
+}
+
+/// Waits until the namespace that has our name is gone.
+pub(crate) async fn gone(call: &Call<'_>) -> Result<(), Error> {
+    let name = call.namespace();
+    call.tell("", "waiting", &format!("namespace {name} to be gone"));
+    let Some(going) = call.cluster.read::<Namespace>(None, &name).await.map_err(unread)? else { return Ok(()) };
+    let mut last = going.clone();
+    let (sender, mut told) = futures::channel::mpsc::unbounded();
+    let by_name = Selector::everything().equals("metadata.name", &name);
+    let request = ListRequest::of(Kind::Namespace, Scope::All).with_fields(by_name);
+    let watching = list_watch(&**call.cluster, call.env, &request, move |told| {
+        let _ = sender.unbounded_send(told);
+    });
+    let same = |object: &pando_cluster::Object| Uid::of(object.meta()) == Uid::of(&going.metadata);
+    let waiting = async {
+        use futures::StreamExt;
+        use pando_cluster::Resource;
+        while let Some(told) = told.next().await {
+            match told {
+                Told::All(objects) if !objects.iter().any(same) => return,
+                Told::Gone(object) if same(&object) => return,
+                Told::All(objects) => {
+                    last = objects.into_iter().find_map(Namespace::from_object).unwrap_or_else(|| last.clone());
+                }
+                Told::Is(object) => last = Namespace::from_object(object).unwrap_or_else(|| last.clone()),
+                Told::Gone(_) | Told::Fresh | Told::Broken(_) => {}
+            }
+        }
+    };
+    let limit = call.within_deadline(budget::NAMESPACE_GOES);
+    let both = futures::future::select(Box::pin(waiting), Box::pin(watching));
+    let waited = call.env.timeout(limit, both).await.is_ok();
+    if waited { Ok(()) } else { Err(stuck(&name, limit.as_secs(), &last)) }
+}
+
+/// A namespace that does not go says why in its conditions (BR-76).
+fn stuck(name: &str, seconds: u64, namespace: &Namespace) -> Error {
+    let conditions = namespace.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    let why: Vec<_> = conditions
+        .filter(|condition| condition.status == "True")
+        .filter_map(|condition| condition.message.clone().filter(|message| !message.is_empty()))
+        .collect();
+    let why = if why.is_empty() { "Kubernetes names no cause".to_owned() } else { why.join("; ") };
+    Error::new(Code::AdapterFailed, format!("namespace {name} is being deleted and has not gone in {seconds} s: {why}"))
+        .remedy(format!("`kubectl get namespace {name} -o yaml` shows what holds it"))
+}
+
+/// Gives our account its rights in the namespace. A binding to something else is replaced: a role cannot be changed (S-23).
+async fn rights(call: &Call<'_>, fresh: bool) -> Result<(), Error> {
+    let desired = objects::role_binding(call.app, call.settings);
+    if !fresh {
+        let live = call.read::<RoleBinding>(object::ROLE_BINDING).await.map_err(unread)?;
+        match live {
+            Some(live) if live.role_ref == desired.role_ref && live.subjects == desired.subjects => return Ok(()),
+            Some(live) if is_ours(&live.metadata) => call.delete(&live).await.map_err(unchanged)?,
+            Some(live) => {
+                let key = ObjectKey::namespaced(Kind::RoleBinding, call.namespace(), object::ROLE_BINDING);
+                let manager = label_value(&live.metadata, label::MANAGED_BY).map(str::to_owned);
+                return Err(not_made(ConvergeError::Foreign { key, manager }));
+            }
+            None => {}
+        }
+    }
+    match call.create(&desired).await {
+        Ok(_) => Ok(()),
+        // Somebody else made it meanwhile; if it is another one, the next call finds it.
+        Err(error) if error.is_already_exists() => Ok(()),
+        Err(error) => Err(unchanged(error)),
+    }
+}
+
+/// Makes the quota, not narrower than it was: what runs still counts (S-26).
+async fn widen_quota(call: &Call<'_>, plan: &Plan, fresh: bool) -> Result<(), Error> {
+    let desired = objects::quota(call.app, &[plan.workload.resources]);
+    if fresh {
+        return call.ensure(&desired, Known::Absent).await.map(|_| ()).map_err(not_made);
+    }
+    let live = call.with_young_rights(|| call.read::<ResourceQuota>(object::QUOTA)).await.map_err(unread)?;
+    let (wide, known) = match live {
+        Some(live) => (widened(&live, desired), Known::Live(Box::new(live))),
+        None => (desired, Known::Absent),
+    };
+    let made = call.ensure(&wide, known).await.map_err(not_made)?;
+    if made.change == Change::Unchanged { Ok(()) } else { settled(call, made.object).await }
+}
+
+/// Narrows the quota to what the plan needs, once nothing older runs.
+pub(crate) async fn narrow_quota(call: &Call<'_>, plan: &Plan) -> Result<(), Error> {
+    let desired = objects::quota(call.app, &[plan.workload.resources]);
+    call.ensure(&desired, Known::Nothing).await.map(|_| ()).map_err(not_made)
+}
+
+/// `desired`, with each limit that both have at the higher value. A limit that only one has would refuse pods of the
+/// other, so it is left out.
+fn widened(live: &ResourceQuota, desired: ResourceQuota) -> ResourceQuota {
+    let held = live.spec.as_ref().and_then(|spec| spec.hard.clone()).unwrap_or_default();
+    let mut wide = desired;
+    if let Some(hard) = wide.spec.as_mut().and_then(|spec| spec.hard.as_mut()) {
+        hard.retain(|resource, limit| {
+            let Some(held) = held.get(resource) else { return resource.starts_with("services.") };
+            if held.0.parse::<Quantity>().ok() > limit.0.parse::<Quantity>().ok() && !resource.starts_with("services.")
+            {
+                limit.0.clone_from(&held.0);
+            }
+            true
+        });
+    }
+    wide
+}
+
+/// Waits until a changed quota is in force: a pod created at once was refused by the old one in 5 of 8 tries.
+async fn settled(call: &Call<'_>, mut quota: ResourceQuota) -> Result<(), Error> {
+    let in_force = |quota: &ResourceQuota| {
+        let wanted = quota.spec.as_ref().and_then(|spec| spec.hard.as_ref());
+        wanted.is_none_or(|wanted| quota.status.as_ref().and_then(|status| status.hard.as_ref()) == Some(wanted))
+    };
+    let waiting = async {
+        for times in 0.. {
+            if in_force(&quota) {
+                break;
+            }
+            call.env.sleep(backoff(budget::FIRST_BACKOFF / 4, budget::FIRST_BACKOFF * 10, times)).await;
+            match call.read::<ResourceQuota>(object::QUOTA).await? {
+                Some(read) => quota = read,
+                None => break,
+            }
+        }
+        Ok::<_, ClusterError>(())
+    };
+    if let Ok(settled) = call.env.timeout(budget::QUOTA_SETTLES, waiting).await {
+        return settled.map_err(unread);
+    }
+    // The pod's own creation says whether that matters.
+    tracing::warn!(app = %call.app, "quota not in force after its change");
+    Ok(())
+}
+
+/// Makes the environment's Secret. Its key is kept, or drawn anew when there is none; the second value says whether one was
+/// missing.
+async fn environment(call: &Call<'_>, plan: &Plan, fresh: bool) -> Result<(EnvKey, bool), Error> {
+    let workload = &plan.workload;
+    let secret = objects::env_secret_name(&workload.name);
+    let live = if fresh {
+        let key = EnvKey::random(call.env);
+        match call.create(&objects::env_secret(call.app, workload, &key)).await {
+            Ok(_) => return Ok((key, false)),
+            Err(error) if error.is_already_exists() => {}
+            Err(error) => return Err(unchanged(error)),
+        }
+        call.read::<Secret>(&secret).await.map_err(unread)?
+    } else {
+        call.with_young_rights(|| call.read::<Secret>(&secret)).await.map_err(unread)?
+    };
+    let kept =
+        live.as_ref().and_then(|secret| EnvKey::parse(annotation_value(&secret.metadata, annotation::ENV_DIGEST_KEY)?));
+    let lost = kept.is_none();
+    let key = kept.unwrap_or_else(|| EnvKey::random(call.env));
+    let known = live.map_or(Known::Absent, |live| Known::Live(Box::new(live)));
+    let made = call.ensure(&objects::env_secret(call.app, workload, &key), known).await.map_err(not_made)?;
+    // Two callers may have drawn a key each: the one that is stored counts.
+    let stored = annotation_value(&made.object.metadata, annotation::ENV_DIGEST_KEY).and_then(EnvKey::parse);
+    Ok((stored.unwrap_or(key), lost))
+}
+
+/// All records and pods of the namespace; nothing where this call made the namespace.
+async fn everything(call: &Call<'_>, fresh: bool) -> Result<(Vec<Service>, Vec<Pod>), Error> {
+    if fresh {
+        return Ok((Vec::new(), Vec::new()));
+    }
+    futures::try_join!(call.workload_objects::<Service>(), call.workload_objects::<Pod>()).map_err(unread)
+}
+
+/// The namespace as it is, if it is this bundle's.
+///
+/// # Errors
+///
+/// When it could not be read, or is another's.
+pub(crate) async fn find(call: &Call<'_>) -> Result<Option<Namespace>, Error> {
+    let key = namespace_key(&call.namespace());
+    let Some(found) = call.cluster.read::<Namespace>(None, &key.name).await.map_err(unread)? else { return Ok(None) };
+    own(call, &found)?;
+    Ok(Some(found))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::num::NonZeroU64;
+
+    use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Amount;
+    use pando_cluster::names::AppNamespace;
+
+    use super::*;
+    use crate::check::Resources;
+
+    fn quota(cpu: Option<u64>) -> ResourceQuota {
+        let resources = Resources {
+            cpu_millis: cpu.and_then(NonZeroU64::new),
+            memory_bytes: NonZeroU64::new(1),
+            ephemeral_bytes: None,
+        };
+        objects::quota(&AppNamespace::of("a", &[]), &[resources])
+    }
+
+    fn hard(quota: &ResourceQuota) -> BTreeMap<String, Amount> {
+        quota.spec.as_ref().and_then(|spec| spec.hard.clone()).expect("limits")
+    }
+
+    #[test]
+    fn a_quota_never_refuses_what_runs_while_it_changes() {
+        let cpu =
+            |live, desired| hard(&widened(&quota(live), quota(desired))).get("limits.cpu").map(|limit| limit.0.clone());
+        assert_eq!(cpu(Some(100), Some(500)), Some("1500m".to_owned()), "more is in force before");
+        assert_eq!(cpu(Some(500), Some(100)), Some("1500m".to_owned()), "less comes after");
+        assert_eq!(cpu(Some(100), None), None, "no limit any more");
+        assert_eq!(cpu(None, Some(100)), None, "what runs has no limit yet");
+    }
+
+    #[test]
+    fn nothing_is_ever_reachable_from_outside() {
+        let mut opened = quota(Some(1));
+        let limits = opened.spec.as_mut().and_then(|spec| spec.hard.as_mut()).expect("limits");
+        limits.insert("services.nodeports".to_owned(), Amount("5".to_owned()));
+        assert_eq!(hard(&widened(&opened, quota(Some(1))))["services.nodeports"].0, "0");
+    }
+}

@@ -1,0 +1,202 @@
+//! The pod of a workload: a pure function of plan and settings (S-32).
+
+use k8s_openapi::api::core::v1::{
+    Capabilities, Container, ContainerPort, EmptyDirVolumeSource, EnvFromSource, ExecAction, HTTPGetAction, Pod,
+    PodSchedulingGate, PodSecurityContext, PodSpec, Probe, ResourceRequirements, SeccompProfile, SecretEnvSource,
+    SecurityContext, TCPSocketAction, Volume, VolumeMount,
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use pando_cluster::names::{START_GATE, annotation, label, object};
+use pando_network::ClusterAddresses;
+use pando_network::gate::Gate;
+
+use crate::check::{self, Health, Plan, Resources, Workload};
+use crate::config::Settings;
+use crate::digest::{PlanDigest, template_digest};
+use crate::objects::{env_secret_name, protocol, workload_meta};
+use crate::record::Revision;
+
+/// The name of the app's container.
+pub(crate) const APP: &str = "app";
+
+const SHM: &str = "shm";
+
+/// The pod that runs the plan's workload at `revision`. It carries the scheduling gate: it does not run before the gate
+/// is taken off.
+pub(crate) fn pod(
+    plan: &Plan,
+    settings: &Settings,
+    cluster: &ClusterAddresses,
+    revision: Revision,
+    digest: &PlanDigest,
+) -> Pod {
+    let workload = &plan.workload;
+    let mut metadata = workload_meta(&plan.app, &workload.name, pod_name(&workload.name, revision));
+    metadata.labels.get_or_insert_default().insert(label::REVISION.to_owned(), revision.to_string());
+    metadata.annotations = Some(
+        [
+            (annotation::PLAN_DIGEST, digest.to_string()),
+            (annotation::TEMPLATE_DIGEST, template_digest(settings)),
+            // An autoscaler that empties a node would end an app that nothing starts again at once.
+            (annotation::SAFE_TO_EVICT, "false".to_owned()),
+        ]
+        .map(|(key, value)| (key.to_owned(), value))
+        .into(),
+    );
+    let grace = workload.settings.stop_grace_seconds.unwrap_or(settings.stop_grace_seconds);
+    Pod {
+        metadata,
+        spec: Some(PodSpec {
+            restart_policy: Some("Never".to_owned()),
+            scheduling_gates: Some(vec![PodSchedulingGate { name: START_GATE.to_owned() }]),
+            service_account_name: Some(object::SERVICE_ACCOUNT.to_owned()),
+            automount_service_account_token: Some(false),
+            enable_service_links: Some(false),
+            hostname: Some(workload.name.clone()),
+            termination_grace_period_seconds: Some(grace.into()),
+            node_selector: (!settings.node_selector.is_empty()).then(|| settings.node_selector.clone()),
+            tolerations: (!settings.tolerations.is_empty()).then(|| settings.tolerations.clone()),
+            runtime_class_name: settings.runtime_class.clone(),
+            priority_class_name: settings.priority_class.clone(),
+            security_context: Some(PodSecurityContext {
+                seccomp_profile: Some(SeccompProfile { type_: "RuntimeDefault".to_owned(), localhost_profile: None }),
+                run_as_user: workload.settings.run_as_user.map(i64::from),
+                run_as_group: workload.settings.run_as_group.map(i64::from),
+                fs_group: workload.settings.fs_group.map(i64::from),
+                ..PodSecurityContext::default()
+            }),
+            init_containers: settings.isolation_gate.map(|limit| {
+                // Another family's addresses could not be dialled at all, which proves nothing.
+                let family = |v6: bool| settings.network.pod_ranges.iter().any(|range| range.addr().is_ipv6() == v6);
+                let targets = cluster.api_server.iter().filter(|target| family(target.is_ipv6())).copied().collect();
+                vec![gate(&Gate { targets, limit }, workload, settings)]
+            }),
+            containers: vec![app(workload)],
+            volumes: workload.settings.shm_bytes.map(|bytes| vec![shared_memory(bytes)]),
+            ..PodSpec::default()
+        }),
+        status: None,
+    }
+}
+
+/// The name of a workload's pod. It always fits: a pod's name may have 253 bytes, a workload's 63 and a revision's 20.
+pub(crate) fn pod_name(workload: &str, revision: Revision) -> String {
+    format!("{workload}-{revision}")
+}
+
+fn app(workload: &Workload) -> Container {
+    let list = |words: &[String]| (!words.is_empty()).then(|| words.iter().map(|word| literal(word)).collect());
+    let probe = workload.health.as_ref().map(handler);
+    Container {
+        name: APP.to_owned(),
+        image: Some(workload.image.clone()),
+        image_pull_policy: Some("IfNotPresent".to_owned()),
+        command: list(&workload.entrypoint),
+        args: list(&workload.command),
+        working_dir: workload.working_dir.clone(),
+        env_from: Some(vec![EnvFromSource {
+            secret_ref: Some(SecretEnvSource { name: env_secret_name(&workload.name), optional: None }),
+            ..EnvFromSource::default()
+        }]),
+        ports: (!workload.ports.is_empty()).then(|| {
+            workload
+                .ports
+                .iter()
+                .map(|port| ContainerPort {
+                    container_port: port.number.into(),
+                    protocol: Some(protocol(port.protocol).to_owned()),
+                    ..ContainerPort::default()
+                })
+                .collect()
+        }),
+        resources: resources(workload.resources),
+        security_context: Some(SecurityContext {
+            allow_privilege_escalation: Some(workload.settings.allow_privilege_escalation),
+            capabilities: Some(Capabilities { drop: Some(vec!["NET_RAW".to_owned()]), add: None }),
+            ..SecurityContext::default()
+        }),
+        // Every second until it first succeeds, so that a start is seen at once; it never ends the container.
+        startup_probe: probe.clone().map(|probe| Probe {
+            period_seconds: Some(1),
+            failure_threshold: Some(i32::MAX),
+            ..probe
+        }),
+        readiness_probe: probe.zip(workload.health.as_ref()).map(|(probe, health)| Probe {
+            period_seconds: Some(health.interval_seconds),
+            failure_threshold: Some(health.retries),
+            ..probe
+        }),
+        volume_mounts: workload.settings.shm_bytes.map(|_| {
+            vec![VolumeMount { name: SHM.to_owned(), mount_path: "/dev/shm".to_owned(), ..VolumeMount::default() }]
+        }),
+        ..Container::default()
+    }
+}
+
+/// The gate asks for what the app asks for: nothing more for the scheduler, and nothing that slows it down.
+fn gate(gate: &Gate, workload: &Workload, settings: &Settings) -> Container {
+    Container {
+        resources: resources(workload.resources),
+        security_context: Some(SecurityContext {
+            allow_privilege_escalation: Some(false),
+            capabilities: Some(Capabilities { drop: Some(vec!["ALL".to_owned()]), add: None }),
+            ..SecurityContext::default()
+        }),
+        ..gate.container(&settings.helper_image)
+    }
+}
+
+/// Kubernetes expands `$(NAME)` and Docker does not: the text arrives as the plan has it.
+fn literal(word: &str) -> String {
+    word.replace("$(", "$$(")
+}
+
+/// Requests equal limits: what an app was promised it has.
+fn resources(resources: Resources) -> Option<ResourceRequirements> {
+    let amounts: std::collections::BTreeMap<_, _> = [
+        ("cpu", resources.cpu_millis.map(|millis| Quantity(format!("{millis}m")))),
+        ("memory", resources.memory_bytes.map(|bytes| Quantity(bytes.to_string()))),
+        ("ephemeral-storage", resources.ephemeral_bytes.map(|bytes| Quantity(bytes.to_string()))),
+    ]
+    .into_iter()
+    .filter_map(|(resource, amount)| Some((resource.to_owned(), amount?)))
+    .collect();
+    (!amounts.is_empty()).then(|| ResourceRequirements {
+        requests: Some(amounts.clone()),
+        limits: Some(amounts),
+        claims: None,
+    })
+}
+
+fn handler(health: &Health) -> Probe {
+    let timed = Probe { timeout_seconds: Some(health.timeout_seconds), ..Probe::default() };
+    match &health.probe {
+        check::Probe::Command(command) => {
+            // An exec probe's command is not expanded by Kubernetes.
+            Probe { exec: Some(ExecAction { command: Some(command.clone()) }), ..timed }
+        }
+        check::Probe::Http { path, port } => Probe {
+            http_get: Some(HTTPGetAction {
+                path: Some(path.clone()),
+                port: IntOrString::Int((*port).into()),
+                ..HTTPGetAction::default()
+            }),
+            ..timed
+        },
+        check::Probe::Tcp { port } => {
+            Probe { tcp_socket: Some(TCPSocketAction { port: IntOrString::Int((*port).into()), host: None }), ..timed }
+        }
+    }
+}
+
+fn shared_memory(bytes: u64) -> Volume {
+    Volume {
+        name: SHM.to_owned(),
+        empty_dir: Some(EmptyDirVolumeSource {
+            medium: Some("Memory".to_owned()),
+            size_limit: Some(Quantity(bytes.to_string())),
+        }),
+        ..Volume::default()
+    }
+}

@@ -1,0 +1,154 @@
+//! Ending a bundle's workloads, and taking the bundle away.
+
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Secret, Service};
+use pando_api::{Code, Error};
+use pando_cluster::names::{label, label_value};
+use pando_cluster::{DeleteOptions, Kind, ResourceVersion, Uid, budget};
+use serde_json::json;
+
+use crate::call::Call;
+use crate::error::{not_made, unchanged, unread};
+use crate::follow::Follower;
+use crate::ground;
+use crate::observe::{is_ended_and_named, ours};
+use crate::record::Seen;
+use crate::{objects, sight};
+
+/// How often a record may change under our hands before we give up.
+const ROUNDS: u32 = 5;
+
+/// Ends every workload of the bundle (S-47): no pod of it runs afterwards, and none that was being started will.
+pub(crate) async fn stop(call: &Call<'_>) -> Result<(), Error> {
+    if ground::find(call).await?.is_none() {
+        return Ok(());
+    }
+    let pods = call.workload_objects::<Pod>().await.map_err(unread)?;
+    for pod in pods.iter().filter(|pod| is_ended_and_named(pod)) {
+        call.retire(pod).await;
+    }
+    if !pods.iter().any(is_to_end) {
+        return Ok(());
+    }
+    for workload in workloads(&pods) {
+        raise(call, &workload).await?;
+    }
+    // Listed after the records were raised: whoever creates a pod later reads a record that names another revision.
+    let mut follower = Follower::start(call.cluster, call.env, &call.namespace(), None);
+    let listed = follower.listed(call.env, budget::TRYING).await;
+    listed.map_err(|trouble| match trouble {
+        Some(error) => unread(error),
+        None => Error::new(Code::AdapterUnavailable, format!("the pods of {} could not be listed in time", call.app)),
+    })?;
+    let running: Vec<Pod> = follower.pods().filter(|pod| is_to_end(pod)).cloned().collect();
+    call.end(&running, &mut follower).await
+}
+
+/// A pod of a workload that has not ended; helpers carry a role and are left alone.
+fn is_to_end(pod: &Pod) -> bool {
+    objects::workload_of(&pod.metadata).is_some()
+        && label_value(&pod.metadata, label::ROLE).is_none()
+        && !sight::has_ended(pod)
+}
+
+fn workloads(pods: &[Pod]) -> std::collections::BTreeSet<String> {
+    pods.iter()
+        .filter(|pod| is_to_end(pod))
+        .filter_map(|pod| objects::workload_of(&pod.metadata))
+        .map(str::to_owned)
+        .collect()
+}
+
+/// Raises the workload's record, so that it selects no pod and no start in progress may open its gate.
+async fn raise(call: &Call<'_>, workload: &str) -> Result<(), Error> {
+    for _ in 0..ROUNDS {
+        let Some(record) = call.read::<Service>(workload).await.map_err(unread)? else { return Ok(()) };
+        let pods = call.workload_objects::<Pod>().await.map_err(unread)?;
+        let own: Vec<Pod> =
+            pods.into_iter().filter(|pod| objects::workload_of(&pod.metadata) == Some(workload)).collect();
+        let next = Seen { record: Some(&record), pods: &own }.highest().unwrap_or_default().next().to_string();
+        let body =
+            json!({"metadata": {"labels": {label::REVISION: next}}, "spec": {"selector": {label::REVISION: next}}});
+        match call
+            .patch(&record, body, vec![format!("metadata.labels.{}", label::REVISION), "spec.selector".to_owned()])
+            .await
+        {
+            Ok(_) => return Ok(()),
+            Err(error) if error.is_conflict() || error.is_not_found() => {}
+            Err(error) => return Err(unchanged(error)),
+        }
+    }
+    let key = pando_cluster::ObjectKey::namespaced(Kind::Service, call.namespace(), workload);
+    Err(not_made(pando_cluster::converge::ConvergeError::Contended { key }))
+}
+
+/// Takes the bundle away (S-48). What holds data stays, and with it the namespace; with no claim at all it goes too.
+pub(crate) async fn destroy(call: &Call<'_>, keep_volumes: bool) -> Result<(), Error> {
+    // The namespace is read before the claims are listed: a claim made later moves its version, so it is not deleted with it.
+    let Some(namespace) = ground::find(call).await? else { return Ok(()) };
+    if namespace.metadata.deletion_timestamp.is_some() {
+        return ground::gone(call).await;
+    }
+    let claims = call.list_request(Kind::PersistentVolumeClaim);
+    let (claims, _) = call.cluster.list_all::<PersistentVolumeClaim>(&claims).await.map_err(unread)?;
+    if !claims.is_empty() && !keep_volumes {
+        let names: Vec<_> = claims.iter().map(|claim| crate::call::name(&claim.metadata)).collect();
+        let message = format!(
+            "namespace {} holds claims, which this version does not remove: {}",
+            call.namespace(),
+            names.join(", ")
+        );
+        return Err(Error::new(Code::PlanCapabilityUnsupported, message)
+            .remedy("keep the volumes, or delete the claims by hand first"));
+    }
+    if !claims.is_empty() {
+        return empty(call).await;
+    }
+    let Some(uid) = Uid::of(&namespace.metadata) else { return Ok(()) };
+    let options = DeleteOptions { version: ResourceVersion::of(&namespace.metadata), ..DeleteOptions::of(uid) };
+    match call.cluster.delete(&crate::call::namespace_key(&call.namespace()), &options).await {
+        Ok(()) => {
+            call.note(Kind::Namespace, &call.namespace(), pando_api::Change::Deleted, Vec::new());
+            call.tell("", "removing", "");
+            ground::gone(call).await
+        }
+        Err(error) if error.is_not_found() => Ok(()),
+        Err(error) => Err(unchanged(error)),
+    }
+}
+
+/// Takes away all but what holds data and what protects it.
+async fn empty(call: &Call<'_>) -> Result<(), Error> {
+    let (records, pods) =
+        futures::try_join!(call.workload_objects::<Service>(), call.workload_objects::<Pod>()).map_err(unread)?;
+    // Without its record no start in progress may open its gate.
+    for record in &records {
+        call.delete(record).await.map_err(unchanged)?;
+    }
+    let own: Vec<Pod> = pods.into_iter().filter(|pod| label_value(&pod.metadata, label::ROLE).is_none()).collect();
+    let mut follower = Follower::start(call.cluster, call.env, &call.namespace(), None);
+    call.end(&own, &mut follower).await?;
+    for secret in call.workload_objects::<Secret>().await.map_err(unread)?.iter().filter(|secret| ours(*secret)) {
+        call.delete(secret).await.map_err(unchanged)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn helpers_are_left_alone() {
+        let pod = |labels: serde_json::Value, phase: &str| -> Pod {
+            serde_json::from_value(json!({"metadata": {"name": "web-1", "labels": labels}, "status": {"phase": phase}}))
+                .expect("a pod")
+        };
+        let web = json!({"app.kubernetes.io/managed-by": "pando", "pando.dev/workload": "web"});
+        let mut helper = web.clone();
+        helper["pando.dev/role"] = json!("volume-helper");
+        assert!(is_to_end(&pod(web.clone(), "Running")) && is_to_end(&pod(web.clone(), "Pending")));
+        assert!(!is_to_end(&pod(web, "Failed")), "an ended one keeps its log");
+        assert!(!is_to_end(&pod(helper, "Running")));
+        assert!(!is_to_end(&pod(json!({"pando.dev/workload": "web"}), "Running")), "a stranger's");
+    }
+}

@@ -1,0 +1,266 @@
+//! Waiting for a pod to run, and telling why it does not.
+
+use std::time::Duration;
+
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::Pod;
+use pando_api::{Code, Error, Reason, ReasonKind};
+use pando_cluster::env::Instant;
+use pando_cluster::{LogRequest, budget};
+
+use crate::call::{Call, name};
+use crate::follow::Follower;
+use crate::pod::APP;
+use crate::sight::{self, Patience, Sight, Trouble};
+
+/// How much of a failed app's log goes into the error.
+const LOG_TAIL: u64 = 16 * 1024;
+
+/// How often a pod that seems to do nothing is looked up in the events, where some causes live alone.
+const ASK_EVENTS: Duration = Duration::from_secs(10);
+
+/// How a pod's start came to its end.
+pub(crate) enum End {
+    /// Its app runs.
+    Running(Box<Pod>),
+    /// Its app ran and has ended, by itself.
+    Ended { pod: Box<Pod>, exit_code: Option<i32> },
+    /// Another caller took it away.
+    Taken,
+    /// It cannot run.
+    Failed { pod: Box<Pod>, kind: ReasonKind, error: Box<Error> },
+}
+
+/// Follows the pod until its app runs, has ended, or the cause why it does not is known and stable (S-38).
+pub(crate) async fn follow(call: &Call<'_>, workload: &str, follower: &mut Follower, pod: &Pod) -> End {
+    let mut last = pod.clone();
+    let mut watched = Watched::new(call, workload);
+    loop {
+        match follower.same(&pod.metadata) {
+            Some(now) => {
+                watched.saw(call, now, last.metadata.resource_version != now.metadata.resource_version);
+                last = now.clone();
+            }
+            // A list from before the pod was made does not hold it yet.
+            None if watched.seen => return End::Taken,
+            None => {}
+        }
+        match sight::sight(&last) {
+            _ if sight::is_going(&last) => return End::Taken,
+            Sight::Running => return End::Running(Box::new(last)),
+            Sight::Ended { exit_code, reason } => match reason {
+                Some(reason) if !is_apps_own(reason.kind) => return watched.failed(call, last, reason),
+                _ => return End::Ended { pod: Box::new(last), exit_code },
+            },
+            Sight::Gated | Sight::Coming { .. } => {}
+        }
+        if let Some(reason) = watched.overdue(call, &last).await {
+            return watched.failed(call, last, reason);
+        }
+        let _ = call.env.timeout(watched.next_look(call), follower.next()).await;
+    }
+}
+
+/// The end of the app's log; `None` when there is none to be had.
+pub(crate) async fn log_tail(call: &Call<'_>, pod: &Pod) -> Option<String> {
+    let request = LogRequest {
+        namespace: call.namespace(),
+        pod: name(&pod.metadata),
+        container: APP.to_owned(),
+        follow: false,
+        since: None,
+        tail_lines: Some(400),
+        limit_bytes: None,
+        timestamps: false,
+    };
+    let read = async {
+        let mut pieces = call.cluster.logs(&request).await.ok()?;
+        let mut log = Vec::new();
+        while let Some(Ok(piece)) = pieces.next().await {
+            log.extend_from_slice(&piece);
+            // The tail is wanted: what is far before the end is let go.
+            let limit = usize::try_from(LOG_TAIL).unwrap_or(usize::MAX);
+            if log.len() > 2 * limit {
+                log.drain(..log.len() - limit);
+            }
+        }
+        let tail = log.len().saturating_sub(usize::try_from(LOG_TAIL).unwrap_or(usize::MAX));
+        Some(String::from_utf8_lossy(&log[tail..]).into_owned())
+    };
+    call.env.timeout(budget::READ, read).await.ok().flatten().filter(|log| !log.is_empty())
+}
+
+/// Ends that are the app's own doing: an outcome, not an error.
+const fn is_apps_own(kind: ReasonKind) -> bool {
+    matches!(kind, ReasonKind::OutOfMemory | ReasonKind::Killed)
+}
+
+/// What was seen on the way.
+struct Watched {
+    workload: String,
+    began: Instant,
+    limit: Duration,
+    /// The pod was among those the follower was told of.
+    seen: bool,
+    step: &'static str,
+    trouble: Option<Troubled>,
+    /// When the events were asked last.
+    asked: Instant,
+}
+
+struct Troubled {
+    trouble: Trouble,
+    since: Instant,
+    updates: u32,
+}
+
+impl Watched {
+    fn new(call: &Call<'_>, workload: &str) -> Self {
+        let now = call.env.now();
+        let limit = call.within_deadline(call.settings.start_timeout);
+        Self { workload: workload.to_owned(), began: now, limit, seen: false, step: "", trouble: None, asked: now }
+    }
+
+    fn saw(&mut self, call: &Call<'_>, pod: &Pod, is_update: bool) {
+        self.seen = true;
+        let (step, trouble) = match sight::sight(pod) {
+            Sight::Coming { step, trouble } => (step, trouble),
+            Sight::Gated => ("starting", None),
+            Sight::Running | Sight::Ended { .. } => return,
+        };
+        let now = call.env.now();
+        match (trouble, self.trouble.take()) {
+            // Back-off and error alternate with each try: one trouble, told twice.
+            (Some(trouble), Some(before)) if trouble.kind == before.trouble.kind => {
+                let updates = before.updates + u32::from(is_update);
+                let patience = sterner(trouble.patience, before.trouble.patience);
+                self.trouble =
+                    Some(Troubled { trouble: Trouble { patience, ..trouble }, since: before.since, updates });
+            }
+            (Some(trouble), _) => {
+                call.tell(&self.workload, step, &trouble.sentence);
+                self.trouble = Some(Troubled { trouble, since: now, updates: 1 });
+            }
+            // A mount's trouble is told by events only, and stays until the container is made.
+            (None, Some(before)) if before.trouble.kind == ReasonKind::Mount => self.trouble = Some(before),
+            (None, _) => {}
+        }
+        if step != self.step {
+            self.step = step;
+            call.tell(&self.workload, step, "");
+        }
+    }
+
+    /// Why the pod will not run, once that has been so for long enough.
+    async fn overdue(&mut self, call: &Call<'_>, pod: &Pod) -> Option<Reason> {
+        let now = call.env.now();
+        if self.trouble.is_none() && now.since(self.asked) >= ASK_EVENTS {
+            self.asked = now;
+            self.ask(call, pod).await;
+        }
+        let out_of_time = now.since(self.began) >= self.limit;
+        if let Some(troubled) = &self.trouble {
+            let lasted = now.since(troubled.since);
+            let over = match troubled.trouble.patience {
+                Patience::Brief(limit) => troubled.updates >= 2 || lasted >= limit,
+                Patience::Long(limit) | Patience::RateLimit(limit) => lasted >= limit,
+                Patience::Scheduling => lasted >= call.settings.unschedulable && !scaling_up(call, pod).await,
+                Patience::Start => false,
+            };
+            if over || out_of_time {
+                return Some(Reason { kind: troubled.trouble.kind, sentence: troubled.trouble.sentence.clone() });
+            }
+        }
+        if !out_of_time {
+            return None;
+        }
+        let newest = call.newest_event(pod, |event| event.type_.as_deref() == Some("Warning")).await;
+        let cause = newest
+            .map_or_else(|| "Kubernetes names no cause".to_owned(), |(reason, message)| format!("{reason}: {message}"));
+        let sentence = format!("it does not run after {} s, still {}; {cause}", self.limit.as_secs(), self.step);
+        Some(Reason { kind: ReasonKind::Unknown, sentence })
+    }
+
+    /// Looks for a cause that only events tell.
+    async fn ask(&mut self, call: &Call<'_>, pod: &Pod) {
+        let causes = ["FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox"];
+        let wanted = |event: &k8s_openapi::api::core::v1::Event| {
+            event.reason.as_deref().is_some_and(|reason| causes.contains(&reason))
+        };
+        if let Some((reason, message)) = call.newest_event(pod, wanted).await {
+            let sentence = format!("{reason}: {message}");
+            call.tell(&self.workload, self.step, &sentence);
+            let trouble = Trouble { kind: ReasonKind::Mount, sentence, patience: Patience::Long(budget::MOUNT_ERROR) };
+            self.trouble = Some(Troubled { trouble, since: call.env.now(), updates: 1 });
+        }
+    }
+
+    /// How long to wait for news before looking again all the same.
+    fn next_look(&self, call: &Call<'_>) -> Duration {
+        let now = call.env.now();
+        let left = self.limit.saturating_sub(now.since(self.began));
+        let patience = self.trouble.as_ref().map_or(ASK_EVENTS, |troubled| {
+            let limit = match troubled.trouble.patience {
+                Patience::Brief(limit) | Patience::Long(limit) | Patience::RateLimit(limit) => limit,
+                Patience::Scheduling => call.settings.unschedulable,
+                Patience::Start => self.limit,
+            };
+            limit.saturating_sub(now.since(troubled.since)).max(Duration::from_secs(1))
+        });
+        left.min(patience)
+    }
+
+    fn failed(&self, call: &Call<'_>, pod: Pod, reason: Reason) -> End {
+        let limited = self.trouble.as_ref().is_some_and(|it| matches!(it.trouble.patience, Patience::RateLimit(_)));
+        let code = match reason.kind {
+            ReasonKind::Scheduling => Code::CapacityWouldOversubscribe,
+            ReasonKind::Image if limited => Code::AdapterRegistryRateLimited,
+            _ => Code::AdapterFailed,
+        };
+        let error = Error::new(
+            code,
+            format!("workload {:?} of {} did not start: {}", self.workload, call.app, reason.sentence),
+        );
+        let error = match remedy(reason.kind, limited) {
+            Some(remedy) => error.remedy(remedy),
+            None => error,
+        };
+        let error = Box::new(error.detail("reason", &reason).detail("node", sight::node(&pod)));
+        End::Failed { pod: Box::new(pod), kind: reason.kind, error }
+    }
+}
+
+/// Whether an autoscaler is making room for the pod.
+async fn scaling_up(call: &Call<'_>, pod: &Pod) -> bool {
+    call.newest_event(pod, |event| event.reason.as_deref() == Some("TriggeredScaleUp")).await.is_some()
+}
+
+/// The one that ends sooner: once a cause was known to last, a vaguer text does not take that back (older kubelets say
+/// only that they back off).
+const fn sterner(now: Patience, before: Patience) -> Patience {
+    match (now, before) {
+        (Patience::Start, before) => before,
+        (now, _) => now,
+    }
+}
+
+fn remedy(kind: ReasonKind, limited: bool) -> Option<&'static str> {
+    Some(match kind {
+        ReasonKind::Image if limited => "wait until the registry takes pulls again, or pull with credentials",
+        ReasonKind::Image => "check the image's name and tag, and that the cluster's nodes may pull it",
+        ReasonKind::Scheduling => "free room, add a node, or ask for less",
+        ReasonKind::Config => "check the workload's user, working directory and environment",
+        ReasonKind::StartError => "check the workload's entrypoint, command and working directory",
+        ReasonKind::Gate => {
+            "the network plugin is late on that node or does not enforce policy: check its pods there; isolation_gate_seconds gives it longer"
+        }
+        ReasonKind::Evicted | ReasonKind::Placement | ReasonKind::NodeLost | ReasonKind::NodeShutdown => {
+            "apply again: the cluster may place it on another node"
+        }
+        ReasonKind::Mount
+        | ReasonKind::OutOfMemory
+        | ReasonKind::Killed
+        | ReasonKind::Vanished
+        | ReasonKind::Unknown => return None,
+    })
+}
