@@ -18,7 +18,7 @@ use pando_cluster::{ClusterError, Env, Kind, ListRequest, Resource, Scope, Selec
 pub(crate) struct Follower {
     told: UnboundedReceiver<Told>,
     pods: BTreeMap<String, Pod>,
-    listed: bool,
+    lists: u32,
     breaks: u32,
     trouble: Option<ClusterError>,
     _task: Task,
@@ -46,7 +46,7 @@ impl Follower {
             })
             .await;
         });
-        Self { told, pods: BTreeMap::new(), listed: false, breaks: 0, trouble: None, _task: task }
+        Self { told, pods: BTreeMap::new(), lists: 0, breaks: 0, trouble: None, _task: task }
     }
 
     /// The pods as last told.
@@ -57,6 +57,11 @@ impl Follower {
     /// The pod with that identity; `None` when it is gone, or was never told of.
     pub(crate) fn same(&self, meta: &ObjectMeta) -> Option<&Pod> {
         self.pods.get(meta.name.as_deref()?).filter(|pod| pod.metadata.uid == meta.uid)
+    }
+
+    /// How often the pods were listed so far.
+    pub(crate) const fn lists(&self) -> u32 {
+        self.lists
     }
 
     /// How often the connection was broken so far.
@@ -73,7 +78,7 @@ impl Follower {
                     .filter_map(Pod::from_object)
                     .map(|pod| (crate::call::name(&pod.metadata), pod))
                     .collect();
-                self.listed = true;
+                self.lists += 1;
             }
             Some(Told::Is(object)) => {
                 if let Some(pod) = Pod::from_object(object) {
@@ -101,7 +106,7 @@ impl Follower {
     pub(crate) async fn listed(&mut self, env: &Env, limit: Duration) -> Result<(), Option<ClusterError>> {
         let listed = env
             .timeout(limit, async {
-                while !self.listed {
+                while self.lists == 0 {
                     self.next().await;
                 }
             })
@@ -116,7 +121,7 @@ impl Follower {
     /// When `limit` passed first.
     pub(crate) async fn until_gone(&mut self, env: &Env, limit: Duration, meta: &ObjectMeta) -> Result<(), Elapsed> {
         env.timeout(limit, async {
-            while !self.listed || self.same(meta).is_some() {
+            while self.lists == 0 || self.same(meta).is_some() {
                 self.next().await;
             }
         })

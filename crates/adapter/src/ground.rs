@@ -15,46 +15,59 @@ use crate::check::Plan;
 use crate::digest::EnvKey;
 use crate::error::{not_made, unchanged, unread};
 use crate::known::Lookup;
-use crate::objects;
+use crate::record::Revision;
+use crate::{objects, start};
 
 /// What an app's pods stand on, as it was found or made.
 #[derive(Debug)]
 pub(crate) struct Ground {
-    /// This call made the namespace, so nothing can have been in it.
-    pub(crate) fresh: bool,
     /// The key of the environment's digest.
     pub(crate) key: EnvKey,
     /// The key was lost with its Secret while the workload existed.
     pub(crate) key_lost: bool,
+    /// This call made the workload's record, at this revision.
+    pub(crate) raised: Option<Revision>,
+    /// The quota is wider than the plan needs, and is to be narrowed once nothing older runs.
+    pub(crate) quota_is_wide: bool,
     /// The records in the namespace, of every workload.
     pub(crate) records: Vec<Service>,
     /// The pods in the namespace, of every workload.
     pub(crate) pods: Vec<Pod>,
 }
 
-/// Makes the ground. In dependent steps: the namespace, our rights in it, everything else at once.
+/// The namespace as it is: known already, or read.
+pub(crate) async fn look(call: &Call<'_>, lookup: Lookup) -> Result<Option<Namespace>, Error> {
+    match lookup {
+        Lookup::There(namespace) => Ok(Some(*namespace)),
+        Lookup::Absent => Ok(None),
+        Lookup::NotKnown => call.cluster.read::<Namespace>(None, &call.namespace()).await.map_err(unread),
+    }
+}
+
+/// Makes the ground. In dependent steps: the namespace, our rights in it, everything else at once; in a namespace that this
+/// call made, the workload's record too.
 pub(crate) async fn prepare(
     call: &Call<'_>,
     plan: &Plan,
-    lookup: Lookup,
+    live: Option<Namespace>,
     addresses: &ClusterAddresses,
 ) -> Result<Ground, Error> {
     call.tell("", "preparing the namespace", "");
-    let fresh = namespace(call, plan, lookup).await?;
+    let fresh = namespace(call, plan, live).await?;
     rights(call, fresh).await?;
     let known = || if fresh { Start::Absent } else { Start::Unknown };
     let account = objects::service_account(call.app);
     let policy = default_policy(call.app, &call.settings.network, addresses, Egress::Open);
     let account = async { call.ensure(&account, known().known()).await.map_err(not_made) };
     let policy = async { call.ensure(&policy, known().known()).await.map_err(not_made) };
-    let (_, _, (), (key, key_lost), (records, pods)) = futures::try_join!(
+    let (_, _, quota_is_wide, (key, key_lost), (raised, records, pods)) = futures::try_join!(
         account,
         policy,
         widen_quota(call, plan, fresh),
         environment(call, plan, fresh),
-        everything(call, fresh)
+        workloads(call, plan, fresh)
     )?;
-    Ok(Ground { fresh, key, key_lost: key_lost && !pods.is_empty(), records, pods })
+    Ok(Ground { key, key_lost: key_lost && !pods.is_empty(), raised, quota_is_wide, records, pods })
 }
 
 /// What is known of an object before it is made so.
@@ -73,13 +86,8 @@ impl Start {
 }
 
 /// Makes the namespace, and answers whether it is new. One of that name that is going is waited for.
-async fn namespace(call: &Call<'_>, plan: &Plan, lookup: Lookup) -> Result<bool, Error> {
+async fn namespace(call: &Call<'_>, plan: &Plan, mut live: Option<Namespace>) -> Result<bool, Error> {
     let desired = objects::namespace(plan);
-    let mut live = match lookup {
-        Lookup::There(namespace) => Some(*namespace),
-        Lookup::Absent => None,
-        Lookup::NotKnown => call.cluster.read::<Namespace>(None, &call.namespace()).await.map_err(unread)?,
-    };
     loop {
         let known = match live {
             None => Known::Absent,
@@ -191,19 +199,22 @@ async fn rights(call: &Call<'_>, fresh: bool) -> Result<(), Error> {
     }
 }
 
-/// Makes the quota, not narrower than it was: what runs still counts (S-26).
-async fn widen_quota(call: &Call<'_>, plan: &Plan, fresh: bool) -> Result<(), Error> {
+/// Makes the quota, not narrower than it was: what runs still counts (S-26). Answers whether it is wider than it need be.
+async fn widen_quota(call: &Call<'_>, plan: &Plan, fresh: bool) -> Result<bool, Error> {
     let desired = objects::quota(call.app, &[plan.workload.resources]);
     if fresh {
-        return call.ensure(&desired, Known::Absent).await.map(|_| ()).map_err(not_made);
+        return call.ensure(&desired, Known::Absent).await.map(|_| false).map_err(not_made);
     }
     let live = call.with_young_rights(|| call.read::<ResourceQuota>(object::QUOTA)).await.map_err(unread)?;
     let (wide, known) = match live {
-        Some(live) => (widened(&live, desired), Known::Live(Box::new(live))),
-        None => (desired, Known::Absent),
+        Some(live) => (widened(&live, desired.clone()), Known::Live(Box::new(live))),
+        None => (desired.clone(), Known::Absent),
     };
     let made = call.ensure(&wide, known).await.map_err(not_made)?;
-    if made.change == Change::Unchanged { Ok(()) } else { settled(call, made.object).await }
+    if made.change != Change::Unchanged {
+        settled(call, made.object).await?;
+    }
+    Ok(wide != desired)
 }
 
 /// Narrows the quota to what the plan needs, once nothing older runs.
@@ -284,12 +295,21 @@ async fn environment(call: &Call<'_>, plan: &Plan, fresh: bool) -> Result<(EnvKe
     Ok((stored.unwrap_or(key), lost))
 }
 
-/// All records and pods of the namespace; nothing where this call made the namespace.
-async fn everything(call: &Call<'_>, fresh: bool) -> Result<(Vec<Service>, Vec<Pod>), Error> {
+/// All records and pods of the namespace. Where this call made the namespace there are none, and the workload's record is
+/// made instead; the first value is then its revision, unless another caller was there first.
+async fn workloads(
+    call: &Call<'_>,
+    plan: &Plan,
+    fresh: bool,
+) -> Result<(Option<Revision>, Vec<Service>, Vec<Pod>), Error> {
     if fresh {
-        return Ok((Vec::new(), Vec::new()));
+        let revision = Revision::default().next();
+        let made = start::make_record(call, plan, revision).await?;
+        return Ok((made.then_some(revision), Vec::new(), Vec::new()));
     }
-    futures::try_join!(call.workload_objects::<Service>(), call.workload_objects::<Pod>()).map_err(unread)
+    let (records, pods) =
+        futures::try_join!(call.workload_objects::<Service>(), call.workload_objects::<Pod>()).map_err(unread)?;
+    Ok((None, records, pods))
 }
 
 /// The namespace as it is, if it is this bundle's.

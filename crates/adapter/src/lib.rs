@@ -127,14 +127,14 @@ impl RuntimeAdapter for KubernetesRuntime {
         let plan = check::check(plan, &self.settings.reserved_namespaces())?;
         let _turn = self.turns.take(&plan.app.name()).await;
         let call = self.call(context, &plan.app);
-        let facts = self.facts.get(&self.cluster, &self.env).await.map_err(error::unread)?;
-        let ground = Box::pin(ground::prepare(&call, &plan, self.lookup(&plan.app), &facts.addresses)).await?;
+        let facts = async { self.facts.get(&self.cluster, &self.env).await.map_err(error::unread) };
+        let (facts, live) = futures::try_join!(facts, ground::look(&call, self.lookup(&plan.app)))?;
+        let ground = Box::pin(ground::prepare(&call, &plan, live, &facts.addresses)).await?;
         start::remove_leftovers(&call, &plan, &ground).await?;
-        let fresh = ground.fresh;
-        let result = start::settle(&call, &plan, ground, &facts)
-            .await
-            .map_err(|error| error.detail("written", call.take_written()))?;
-        if !fresh {
+        let quota_is_wide = ground.quota_is_wide;
+        let settled = Box::pin(start::settle(&call, &plan, ground, &facts)).await;
+        let result = settled.map_err(|error| error.detail("written", call.take_written()))?;
+        if quota_is_wide {
             ground::narrow_quota(&call, &plan).await?;
         }
         let written = call.take_written();

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Pod, Service};
 use pando_api::{Code, Error, Gate, GateProof, Outcome, ReasonKind, WorkloadResult};
 use pando_cluster::converge::{ConvergeError, difference};
 use pando_cluster::names::{is_ours, label, label_value};
-use pando_cluster::{ClusterError, Kind, ObjectKey, budget};
+use pando_cluster::{ClusterError, Kind, ObjectKey, Resource, budget};
 use pando_network::gate::Passing;
 use serde_json::json;
 
@@ -37,7 +37,7 @@ pub(crate) async fn settle(
     ground: Ground,
     facts: &ClusterFacts,
 ) -> Result<WorkloadResult, Error> {
-    let Ground { mut fresh, key, key_lost, mut records, mut pods } = ground;
+    let Ground { key, key_lost, mut raised, mut records, mut pods, .. } = ground;
     let workload = &plan.workload;
     let digest = PlanDigest::of(workload, &key);
     let mut patient = true;
@@ -47,25 +47,26 @@ pub(crate) async fn settle(
         let own: Vec<Pod> =
             pods.iter().filter(|pod| objects::workload_of(&pod.metadata) == Some(&workload.name)).cloned().collect();
         let start = Start { call, plan, facts, digest: &digest };
-        let tried = match decide(Seen { record, pods: &own }, &digest, key_lost) {
-            Step::Keep { pod, redigest } => start.keep(record, pod, &own, redigest).await?,
-            Step::Await { pod } if patient => {
+        let seen = Seen { record, pods: &own };
+        let tried = match (raised.take(), decide(seen, &digest, key_lost)) {
+            (Some(revision), _) => start.begin(Raise::Done, revision, Before::Nothing).await?,
+            (None, Step::Keep { pod, redigest }) => start.keep(record, pod, &own, redigest).await?,
+            (None, Step::Await { pod }) if patient => {
                 start.leave_alone(pod).await?;
                 patient = false;
                 Tried::Overtaken
             }
-            Step::Await { .. } => {
-                let revision = Seen { record, pods: &own }.highest().unwrap_or_default().next();
-                start.begin(record, revision, Before::Ended, false).await?
+            (None, Step::Await { .. }) => {
+                let revision = seen.highest().unwrap_or_default().next();
+                start.begin(Raise::From(record), revision, Before::Ended).await?
             }
-            Step::Start { revision, after } => start.begin(record, revision, after, fresh).await?,
+            (None, Step::Start { revision, after }) => start.begin(Raise::From(record), revision, after).await?,
         };
         if let Tried::Settled(result) = tried {
             return Ok(result);
         }
         // Callers that met each other should not meet again.
         call.env.sleep(call.env.jitter(budget::FIRST_BACKOFF * round)).await;
-        fresh = false;
         (records, pods) =
             futures::try_join!(call.workload_objects::<Service>(), call.workload_objects::<Pod>()).map_err(unread)?;
     }
@@ -79,6 +80,14 @@ enum Tried {
     Settled(WorkloadResult),
     /// Another caller was there first: look again.
     Overtaken,
+}
+
+/// How the record comes to name a start's revision.
+enum Raise<'a> {
+    /// It does already: this call made it, in a namespace that it made.
+    Done,
+    /// By a compare-and-swap from this state.
+    From(Option<&'a Service>),
 }
 
 /// One attempt to start the plan's workload.
@@ -128,8 +137,7 @@ impl Start<'_> {
         if running {
             return Ok(self.settled(Outcome::Unchanged, None));
         }
-        let breaks = follower.breaks();
-        self.follow(follower, pod, breaks, &Outcome::Unchanged).await
+        self.follow(follower, pod, &Outcome::Unchanged).await
     }
 
     /// Gives a start that somebody else seems to be making the time to end.
@@ -147,15 +155,15 @@ impl Start<'_> {
     }
 
     /// Starts a pod at `revision`.
-    async fn begin(
-        &self,
-        record: Option<&Service>,
-        revision: Revision,
-        after: Before,
-        fresh: bool,
-    ) -> Result<Tried, Error> {
+    async fn begin(&self, raise: Raise<'_>, revision: Revision, after: Before) -> Result<Tried, Error> {
         self.call.tell(self.workload(), "starting", "");
-        if !self.raise(record, revision).await? {
+        let fresh = matches!(raise, Raise::Done);
+        let raised = match raise {
+            Raise::Done => true,
+            Raise::From(Some(record)) => self.repair(record, revision).await?,
+            Raise::From(None) => make_record(self.call, self.plan, revision).await?,
+        };
+        if !raised {
             return Ok(Tried::Overtaken);
         }
         let mut follower = self.follower();
@@ -186,13 +194,12 @@ impl Start<'_> {
                 return Err(error);
             }
         };
-        let breaks = follower.breaks();
         let outcome = match after {
             Before::Nothing => Outcome::Created,
             Before::OtherPlan => Outcome::Replaced,
             Before::Ended => Outcome::StartedAgain,
         };
-        self.follow(follower, &opened, breaks, &outcome).await
+        self.follow(follower, &opened, &outcome).await
     }
 
     async fn listed(&self, follower: &mut Follower) -> Result<(), Error> {
@@ -205,38 +212,12 @@ impl Start<'_> {
         })
     }
 
-    /// Raises the record to `revision`: a compare-and-swap. `false` when somebody else was there first.
-    async fn raise(&self, record: Option<&Service>, revision: Revision) -> Result<bool, Error> {
-        match record {
-            Some(record) => self.repair(record, revision).await,
-            None => self.make_record(revision).await,
-        }
-    }
-
-    async fn make_record(&self, revision: Revision) -> Result<bool, Error> {
-        match self.call.create(&objects::service(self.call.app, &self.plan.workload, revision)).await {
-            Ok(_) => Ok(true),
-            Err(error) if error.is_already_exists() => {
-                let holder = self.call.read::<Service>(self.workload()).await.map_err(unread)?;
-                match holder {
-                    Some(holder) if !is_ours(&holder.metadata) => {
-                        let key = ObjectKey::namespaced(Kind::Service, self.call.namespace(), self.workload());
-                        let manager = label_value(&holder.metadata, label::MANAGED_BY).map(str::to_owned);
-                        Err(not_made(ConvergeError::Foreign { key, manager }))
-                    }
-                    _ => Ok(false),
-                }
-            }
-            Err(error) => Err(unchanged(error)),
-        }
-    }
-
     /// Makes the record what it should be at `revision`, from the very state it was read in; writes only a difference.
     async fn repair(&self, record: &Service, revision: Revision) -> Result<bool, Error> {
         let desired = objects::service(self.call.app, &self.plan.workload, revision);
         if !changes_in_place(record) {
             self.call.delete(record).await.map_err(unchanged)?;
-            return self.make_record(revision).await;
+            return make_record(self.call, self.plan, revision).await;
         }
         let as_json = |service: &Service| serde_json::to_value(service).unwrap_or_default();
         let found = difference(Kind::Service, &as_json(&desired), &as_json(record));
@@ -301,7 +282,8 @@ impl Start<'_> {
     }
 
     /// Follows the pod until its app runs or has ended; takes it away when that cannot be.
-    async fn follow(&self, mut follower: Follower, pod: &Pod, breaks: u32, outcome: &Outcome) -> Result<Tried, Error> {
+    async fn follow(&self, mut follower: Follower, pod: &Pod, outcome: &Outcome) -> Result<Tried, Error> {
+        let breaks = follower.breaks();
         let end = wait::follow(self.call, self.workload(), &mut follower, pod).await;
         match end {
             End::Running(now) => {
@@ -362,6 +344,25 @@ impl Start<'_> {
             }
             None => error,
         }
+    }
+}
+
+/// Makes the workload's record at `revision`; `false` when another caller was there first.
+pub(crate) async fn make_record(call: &Call<'_>, plan: &Plan, revision: Revision) -> Result<bool, Error> {
+    let desired = objects::service(call.app, &plan.workload, revision);
+    match call.create(&desired).await {
+        Ok(_) => Ok(true),
+        Err(error) if error.is_already_exists() => {
+            let holder = call.read::<Service>(&plan.workload.name).await.map_err(unread)?;
+            match holder {
+                Some(holder) if !is_ours(&holder.metadata) => {
+                    let manager = label_value(&holder.metadata, label::MANAGED_BY).map(str::to_owned);
+                    Err(not_made(ConvergeError::Foreign { key: desired.key(), manager }))
+                }
+                _ => Ok(false),
+            }
+        }
+        Err(error) => Err(unchanged(error)),
     }
 }
 

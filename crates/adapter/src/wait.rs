@@ -35,14 +35,15 @@ pub(crate) enum End {
 pub(crate) async fn follow(call: &Call<'_>, workload: &str, follower: &mut Follower, pod: &Pod) -> End {
     let mut last = pod.clone();
     let mut watched = Watched::new(call, workload);
+    let lists = follower.lists();
     loop {
         match follower.same(&pod.metadata) {
             Some(now) => {
                 watched.saw(call, now, last.metadata.resource_version != now.metadata.resource_version);
                 last = now.clone();
             }
-            // A list from before the pod was made does not hold it yet.
-            None if watched.seen => return End::Taken,
+            // A list from before the pod was made does not hold it yet; a later one would.
+            None if watched.seen || follower.lists() != lists => return End::Taken,
             None => {}
         }
         match sight::sight(&last) {
