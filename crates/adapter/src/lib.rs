@@ -104,6 +104,30 @@ impl KubernetesRuntime {
         ])
     }
 
+    /// [`RuntimeAdapter::upstream`] by the settings alone, for those who hold no cluster.
+    ///
+    /// # Errors
+    ///
+    /// [`Code::ValidInvalid`] for a bad name or port.
+    pub fn upstream_by(settings: &Settings, workload: &WorkloadRef, port: u16) -> Result<Upstream, Error> {
+        let named = check::workload_name("workload", &workload.workload);
+        let numbered = (port != 0).then_some(()).ok_or_else(|| {
+            Box::new(pando_api::Problem {
+                field: "port".to_owned(),
+                value: "0".to_owned(),
+                problem: "is not a port".to_owned(),
+                remedy: "write a number from 1 to 65535".to_owned(),
+            })
+        });
+        let problems: Vec<_> = [named, numbered].into_iter().filter_map(Result::err).map(|problem| *problem).collect();
+        if !problems.is_empty() {
+            return Err(Error::invalid(Code::ValidInvalid, "the upstream", &problems));
+        }
+        let namespace = AppNamespace::of(&workload.bundle_id, &settings.reserved_namespaces()).name();
+        let url = format!("http://{}.{namespace}.svc.{}:{port}", workload.workload, settings.cluster_domain);
+        Ok(Upstream { url })
+    }
+
     fn app(&self, bundle: &str) -> AppNamespace {
         AppNamespace::of(bundle, &self.settings.reserved_namespaces())
     }
@@ -164,21 +188,6 @@ impl RuntimeAdapter for KubernetesRuntime {
     }
 
     fn upstream(&self, workload: &WorkloadRef, port: u16) -> Result<Upstream, Error> {
-        let named = check::workload_name("workload", &workload.workload);
-        let numbered = (port != 0).then_some(()).ok_or_else(|| {
-            Box::new(pando_api::Problem {
-                field: "port".to_owned(),
-                value: "0".to_owned(),
-                problem: "is not a port".to_owned(),
-                remedy: "write a number from 1 to 65535".to_owned(),
-            })
-        });
-        let problems: Vec<_> = [named, numbered].into_iter().filter_map(Result::err).map(|problem| *problem).collect();
-        if !problems.is_empty() {
-            return Err(Error::invalid(Code::ValidInvalid, "the upstream", &problems));
-        }
-        let namespace = self.app(&workload.bundle_id).name();
-        let url = format!("http://{}.{namespace}.svc.{}:{port}", workload.workload, self.settings.cluster_domain);
-        Ok(Upstream { url })
+        Self::upstream_by(&self.settings, workload, port)
     }
 }

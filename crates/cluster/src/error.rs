@@ -11,6 +11,7 @@ use std::time::Duration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 
 use crate::object::ObjectKey;
+use crate::redact;
 
 /// A call to the cluster that did not do what was asked.
 ///
@@ -154,7 +155,7 @@ impl ClusterError {
     /// What an API server's `Status` means for a call about `subject`.
     ///
     /// `retry_after` is the `Retry-After` header, where the transport has it; the status' own figure is used
-    /// otherwise.
+    /// otherwise. Kubernetes quotes what it refuses, a Secret's data too: such values do not get into the error.
     pub fn from_status(
         verb: &'static str,
         subject: impl Into<Subject>,
@@ -162,7 +163,9 @@ impl ClusterError {
         retry_after: Option<Duration>,
     ) -> Self {
         let subject = subject.into();
-        let failure = classify(&subject, status, retry_after);
+        let mut status = status.clone();
+        redact::status(&subject, &mut status);
+        let failure = classify(&subject, &status, retry_after);
         Self { verb, subject: Box::new(subject), failure, source: None }
     }
 
@@ -449,6 +452,19 @@ mod tests {
             let error = ClusterError::from_status("create", pod.clone(), &status, None);
             assert!(expected(&error.failure), "{status:?} became {:?}", error.failure);
         }
+    }
+
+    #[test]
+    fn a_refused_secret_is_not_quoted() {
+        let secret = ObjectKey::namespaced(Kind::Secret, "pando-a", "pando-env-web");
+        let quoting = status(
+            422,
+            "Invalid",
+            r#" "" is invalid: patch: Invalid value: "{\"data\":{\"A\":\"aHVudGVyMg\"}}": illegal base64"#,
+        );
+        let error = ClusterError::from_status("patch", secret, &quoting, None);
+        let printed = format!("{error} {error:?}");
+        assert!(!printed.contains("aHVudGVyMg") && printed.contains("illegal base64"), "{printed}");
     }
 
     #[test]

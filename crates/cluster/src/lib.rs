@@ -14,6 +14,7 @@ mod list_watch;
 pub mod names;
 mod object;
 mod port;
+mod redact;
 pub mod resilient;
 
 pub use env::Env;

@@ -18,7 +18,6 @@ use serde_json::value::RawValue;
 
 use crate::call::{About, Effect};
 use crate::connect::ConnectError;
-use crate::redact;
 
 /// The object in an answer about the object at `key`.
 pub(crate) fn object(about: &About, key: &ObjectKey, body: &[u8]) -> Result<Object, ClusterError> {
@@ -117,7 +116,6 @@ pub(crate) fn refusal(about: &About, code: StatusCode, headers: &HeaderMap, body
         // Any JSON object without a `kind` reads as a Status too.
         Ok(mut status) if status.status.is_some() || status.reason.is_some() => {
             status.code = status.code.filter(|code| *code != 0).or(Some(code.as_u16().into()));
-            redact::status(&about.subject, &mut status);
             ClusterError::from_status(about.verb, about.subject.clone(), &status, retry_after)
         }
         Ok(_) | Err(_) => not_kubernetes(about, code, headers, body, retry_after),

@@ -16,7 +16,6 @@ mod call;
 mod cluster;
 mod connect;
 mod limiter;
-mod redact;
 mod session;
 mod tokio_env;
 mod transport;

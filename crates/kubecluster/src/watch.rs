@@ -15,7 +15,6 @@ use serde_json::value::RawValue;
 use crate::answer;
 use crate::call::About;
 use crate::cluster::Skipped;
-use crate::redact;
 
 /// Longest line that is read. The API server itself stores no object above 1.5 MiB.
 const LONGEST_LINE: usize = 8 << 20;
@@ -159,10 +158,7 @@ impl Decoder {
 
     fn error(&self, json: &str) -> ClusterError {
         match serde_json::from_str::<Status>(json) {
-            Ok(mut status) => {
-                redact::status(&self.about.subject, &mut status);
-                ClusterError::from_status(self.about.verb, self.about.subject.clone(), &status, None)
-            }
+            Ok(status) => ClusterError::from_status(self.about.verb, self.about.subject.clone(), &status, None),
             Err(_) => self.about.fails(Failure::Malformed("an error that is no status".to_owned())),
         }
     }

@@ -82,7 +82,8 @@ impl Comparison<'_> {
     }
 }
 
-/// Whether two values mean the same. An absent list is an empty one; an absent object is not.
+/// Whether two values mean the same. An absent list is an empty one; an absent object is not, but for a Secret's data,
+/// which the API server leaves away when there is none.
 fn same(kind: Kind, path: &str, wanted: &Value, found: &Value) -> bool {
     match (wanted, found) {
         (Value::Object(wanted), Value::Object(found)) => {
@@ -97,6 +98,7 @@ fn same(kind: Kind, path: &str, wanted: &Value, found: &Value) -> bool {
                 && wanted.iter().zip(found).all(|(wanted, found)| same(kind, path, wanted, found))
         }
         (Value::Array(list), Value::Null) | (Value::Null, Value::Array(list)) => list.is_empty(),
+        (Value::Object(data), Value::Null) if kind == Kind::Secret => data.is_empty(),
         (Value::String(wanted), Value::String(found))
             if kind == Kind::ResourceQuota && path.starts_with("spec.hard.") =>
         {
@@ -133,6 +135,14 @@ mod tests {
         let live = json!({"metadata": {"labels": {"a": "1", "theirs": "2"}, "uid": "u"}, "status": {},
             "spec": {"clusterIP": "None", "clusterIPs": ["None"], "sessionAffinity": "None"}});
         assert!(difference(Kind::Service, &desired, &live).is_none());
+    }
+
+    #[test]
+    fn a_secret_without_data_is_an_empty_one() {
+        let (none, empty) = (json!({"metadata": {}}), json!({"data": {}}));
+        assert!(difference(Kind::Secret, &empty, &none).is_none());
+        let added = json!({"data": {"A": "MQ=="}});
+        assert_eq!(difference(Kind::Secret, &empty, &added).patch, json!({"data": {"A": null}}));
     }
 
     #[test]

@@ -6,8 +6,8 @@
 
 use std::borrow::Cow;
 
+use crate::{Kind, Subject};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
-use pando_cluster::{Kind, Subject};
 
 /// Longest value that stays: a name or a number that helps to find the mistake.
 const LONGEST: usize = 64;
@@ -86,9 +86,8 @@ fn skip_string(chars: &mut std::str::CharIndices<'_>) -> bool {
 mod tests {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::{StatusCause, StatusDetails};
 
-    use pando_cluster::ObjectKey;
-
     use super::*;
+    use crate::ObjectKey;
 
     #[test]
     fn a_quoted_object_goes_and_the_reason_stays() {

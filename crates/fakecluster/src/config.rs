@@ -1,0 +1,202 @@
+//! What kind of cluster the fake is: its machines, its lags, its rights.
+//!
+//! [`FakeConfig::default`] is a healthy cluster of two nodes in which everything happens at once; a test
+//! changes what its case is about.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ipnet::IpNet;
+use k8s_openapi::api::rbac::v1::PolicyRule;
+
+use crate::behaviour::{Daemons, Programs};
+use crate::netpol::Plugin;
+
+/// A cluster to simulate.
+#[derive(Clone, Debug)]
+pub struct FakeConfig {
+    /// The machines.
+    pub nodes: Vec<FakeNode>,
+    /// Where pods get their addresses.
+    pub pod_cidr: IpNet,
+    /// Where Services get their addresses; the first one is the API server's.
+    pub service_cidr: IpNet,
+    /// Where the API server itself listens, port 6443: the endpoints of Service `default/kubernetes`.
+    pub api_server_addresses: Vec<String>,
+    /// How long a call through the API takes, half of it before the store is touched and half after.
+    pub latency: Duration,
+    /// How many of the newest changes a watch can go back; older ones are answered with 410.
+    pub history: usize,
+    /// After how long without events a watch gets a bookmark.
+    pub bookmark_interval: Duration,
+    /// How long after its creation a role binding takes effect.
+    pub rbac_lag: Duration,
+    /// How long the quota controller takes to bring a quota's status up to date; until then the old one rules.
+    pub quota_lag: Duration,
+    /// Who may do what; `None` lets everybody do everything.
+    pub access: Option<Access>,
+    /// The names of the RuntimeClass objects there are; a pod that names another one is refused.
+    pub runtime_classes: BTreeSet<String>,
+    /// The `PriorityClass` objects there are, with their values; a pod that names another one is refused.
+    pub priority_classes: BTreeMap<String, i32>,
+    /// What comes of pulling an image, by the name a container gives it.
+    pub images: BTreeMap<String, Image>,
+    /// What comes of pulling an image that [`Self::images`] does not name.
+    pub other_images: Image,
+    /// What the containers' programs do.
+    pub programs: Arc<dyn Programs>,
+    /// How long the nodes and the control plane take for their work.
+    pub delays: Delays,
+    /// Whether network policies are enforced at all; many network plugins accept them and do nothing.
+    pub policy_enforced: bool,
+    /// How long a fresh pod's connections pass unjudged after its sandbox started.
+    pub policy_lag: Duration,
+    /// How the network plugin decides where Kubernetes leaves it to the plugin.
+    pub plugin: Plugin,
+}
+
+/// What comes of pulling an image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Image {
+    /// It arrives; later containers on that node find it there.
+    Pulled {
+        /// How long the first pull on a node takes.
+        after: Duration,
+    },
+    /// The registry has no such image, or does not answer; the kubelet tries again for ever.
+    Fails {
+        /// The container runtime's words.
+        message: String,
+    },
+    /// The name is no image name.
+    InvalidName,
+}
+
+impl Image {
+    /// What a registry answers for a tag it does not have.
+    pub fn missing(name: &str) -> Self {
+        let message = format!(
+            "rpc error: code = NotFound desc = failed to pull and unpack image {name:?}: failed to resolve reference {name:?}: {name}: not found"
+        );
+        Self::Fails { message }
+    }
+}
+
+/// How long the nodes and the control plane take for their work. All of it is virtual time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Delays {
+    /// From a pod's arrival on its node to its sandbox.
+    pub sandbox: Duration,
+    /// From an image that is there to a container that runs.
+    pub container: Duration,
+    /// From a container that shows as ended to a pod that shows as ended (0.5 to 2.6 s on Kubernetes 1.34).
+    pub phase: Duration,
+    /// From the end of a deleted pod's last container to the end of its object (about 0.9 s on Kubernetes 1.34).
+    pub removal: Duration,
+    /// How long the containers of a pod outlive its object when that was deleted by force (2 s on Kubernetes 1.34).
+    pub orphan: Duration,
+    /// From a namespace to its `default` account.
+    pub service_account: Duration,
+    /// From a change to the Services' endpoints.
+    pub endpoints: Duration,
+    /// From a deleted namespace to the deletion of what is in it.
+    pub namespace: Duration,
+    /// From a change of a policy to its enforcement.
+    pub policy_sync: Duration,
+    /// How long a node may be silent before it is thought lost (40 s on Kubernetes 1.34).
+    pub node_monitor: Duration,
+}
+
+impl Default for Delays {
+    fn default() -> Self {
+        Self {
+            sandbox: Duration::ZERO,
+            container: Duration::ZERO,
+            phase: Duration::from_millis(500),
+            removal: Duration::ZERO,
+            orphan: Duration::from_secs(2),
+            service_account: Duration::ZERO,
+            endpoints: Duration::ZERO,
+            namespace: Duration::ZERO,
+            policy_sync: Duration::ZERO,
+            node_monitor: Duration::from_secs(40),
+        }
+    }
+}
+
+/// A machine of the cluster.
+#[derive(Clone, Debug)]
+pub struct FakeNode {
+    /// Its name.
+    pub name: String,
+    /// Its own addresses, v4 first.
+    pub addresses: Vec<String>,
+    /// What pods may ask of it, as Kubernetes spells it: `cpu`, `memory`, `pods`, `ephemeral-storage`.
+    pub allocatable: BTreeMap<String, String>,
+    /// Its labels beside the well-known ones, which follow from its name.
+    pub labels: BTreeMap<String, String>,
+    /// Whether its kubelet reports that it is ready.
+    pub ready: bool,
+}
+
+/// Who may do what, as cluster roles and their bindings say it.
+///
+/// Bindings inside a namespace come from the RoleBinding objects in the store too.
+#[derive(Clone, Debug, Default)]
+pub struct Access {
+    /// The cluster roles by name.
+    pub roles: BTreeMap<String, Vec<PolicyRule>>,
+    /// Users and the cluster role each holds in the whole cluster.
+    pub cluster_bindings: Vec<(String, String)>,
+    /// Namespaces, users and the cluster role each holds there from the start.
+    pub namespace_bindings: Vec<(String, String, String)>,
+}
+
+impl FakeNode {
+    /// A ready node of 4 CPUs and 16 GiB with the address `172.18.0.<number>`.
+    pub fn sized(name: &str, number: u8) -> Self {
+        let allocatable = [("cpu", "4"), ("memory", "16Gi"), ("pods", "110"), ("ephemeral-storage", "100Gi")];
+        Self {
+            name: name.to_owned(),
+            addresses: vec![format!("172.18.0.{number}")],
+            allocatable: allocatable.map(|(name, amount)| (name.to_owned(), amount.to_owned())).into(),
+            labels: BTreeMap::new(),
+            ready: true,
+        }
+    }
+}
+
+impl Default for FakeConfig {
+    fn default() -> Self {
+        Self {
+            nodes: vec![FakeNode::sized("node-1", 2), FakeNode::sized("node-2", 3)],
+            pod_cidr: cidr([10, 244, 0, 0], 16),
+            service_cidr: cidr([10, 96, 0, 0], 16),
+            api_server_addresses: vec!["172.18.0.2".to_owned()],
+            latency: Duration::ZERO,
+            history: 10_000,
+            bookmark_interval: Duration::from_mins(1),
+            rbac_lag: Duration::ZERO,
+            quota_lag: Duration::ZERO,
+            access: None,
+            runtime_classes: BTreeSet::new(),
+            priority_classes: [
+                ("system-cluster-critical".to_owned(), 2_000_000_000),
+                ("system-node-critical".to_owned(), 2_000_001_000),
+            ]
+            .into(),
+            images: BTreeMap::new(),
+            other_images: Image::Pulled { after: Duration::ZERO },
+            programs: Arc::new(Daemons),
+            delays: Delays::default(),
+            policy_enforced: true,
+            policy_lag: Duration::ZERO,
+            plugin: Plugin::default(),
+        }
+    }
+}
+
+fn cidr(address: [u8; 4], length: u8) -> IpNet {
+    IpNet::new_assert(address.into(), length)
+}

@@ -1,0 +1,90 @@
+//! Claims: bound to a volume when their first pod is placed, protected while a pod has them.
+//!
+//! Every class here waits for the first consumer, as cluster-local storage does.
+
+use k8s_openapi::api::core::v1::PodSpec;
+use pando_cluster::{Kind, ObjectKey};
+use serde_json::{Value, json};
+
+use super::objects::{is_being_deleted, text};
+use crate::FakeCluster;
+use crate::store::Store;
+
+/// Keeps a claim that a pod has from going before the pod.
+const PROTECTION: &str = "kubernetes.io/pvc-protection";
+
+/// Protects claims and lets them go, for ever.
+pub(super) async fn run(fake: FakeCluster) {
+    let mut seen = 0;
+    loop {
+        fake.with(|store| {
+            let matters = |kind| matches!(kind, Kind::Pod | Kind::PersistentVolumeClaim);
+            if store.changes_after(seen).is_none_or(|mut all| all.any(|change| matters(change.key.kind))) {
+                look(store);
+            }
+            seen = store.revision();
+        });
+        fake.changed(seen).await;
+    }
+}
+
+fn look(store: &mut Store) {
+    let claims: Vec<_> =
+        store.all(Kind::PersistentVolumeClaim).map(|(key, claim)| (key.clone(), is_being_deleted(claim))).collect();
+    for (key, deleting) in claims {
+        if !deleting {
+            store.update(&key, protect);
+        } else if !is_used(store, &key) {
+            store.update(&key, release);
+            let free = store
+                .get(&key)
+                .is_some_and(|claim| claim["metadata"]["finalizers"].as_array().is_none_or(Vec::is_empty));
+            if free {
+                store.remove(&key);
+            }
+        }
+    }
+}
+
+fn protect(claim: &mut Value) {
+    let held = &mut claim["metadata"]["finalizers"];
+    match held.as_array_mut() {
+        None => *held = json!([PROTECTION]),
+        Some(held) if held.iter().any(|it| it == PROTECTION) => {}
+        Some(held) => held.push(PROTECTION.into()),
+    }
+}
+
+fn release(claim: &mut Value) {
+    if let Some(held) = claim["metadata"]["finalizers"].as_array_mut() {
+        held.retain(|it| it != PROTECTION);
+    }
+}
+
+/// Whether a pod has the claim; one that has ended does until its object is gone.
+fn is_used(store: &Store, claim: &ObjectKey) -> bool {
+    let namespace = claim.namespace.as_deref().unwrap_or_default();
+    store.within(Kind::Pod, namespace).any(|(_, pod)| {
+        let volumes = pod["spec"]["volumes"].as_array().into_iter().flatten();
+        volumes.into_iter().any(|it| text(it, "/persistentVolumeClaim/claimName") == claim.name)
+    })
+}
+
+/// Binds the claims of a pod that was just placed to fresh volumes.
+pub(super) fn bind_first_use(store: &mut Store, pod: &ObjectKey, spec: &PodSpec, node: &str) {
+    let claims = spec.volumes.iter().flatten().filter_map(|volume| volume.persistent_volume_claim.as_ref());
+    for claim in claims {
+        let namespace = pod.namespace.clone().unwrap_or_default();
+        let key = ObjectKey::namespaced(Kind::PersistentVolumeClaim, namespace, &claim.claim_name);
+        store.update(&key, |claim| {
+            if text(claim, "/status/phase") == "Bound" {
+                return;
+            }
+            claim["metadata"]["annotations"]["volume.kubernetes.io/selected-node"] = node.into();
+            claim["spec"]["volumeName"] = format!("pvc-{}", text(claim, "/metadata/uid")).into();
+            claim["status"]["phase"] = "Bound".into();
+            claim["status"]["accessModes"] = claim["spec"]["accessModes"].clone();
+            claim["status"]["capacity"] = claim["spec"]["resources"]["requests"].clone();
+        });
+    }
+}
