@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
-    ContainerState, ContainerStateTerminated, ContainerStateWaiting, ContainerStatus, Pod, PodStatus,
+    ContainerState, ContainerStateTerminated, ContainerStateWaiting, ContainerStatus, Pod, PodCondition, PodStatus,
 };
 use pando_api::{Reason, ReasonKind};
 use pando_cluster::budget;
@@ -151,14 +151,16 @@ pub(crate) fn image_digest(pod: &Pod) -> String {
 pub(crate) fn healthy(pod: &Pod, now: Timestamp) -> Option<bool> {
     let probe =
         pod.spec.as_ref()?.containers.iter().find(|container| container.name == APP)?.readiness_probe.as_ref()?;
-    let ready = condition(pod, "Ready")?.0 == "True";
-    if ready {
+    let ready = condition(pod, "Ready")?;
+    if ready.status == "True" {
         return Some(true);
     }
     let seconds = i64::from(probe.period_seconds.unwrap_or(10)) * i64::from(probe.failure_threshold.unwrap_or(3))
         + i64::from(probe.timeout_seconds.unwrap_or(1));
-    let was_healthy = app(pod)?.started == Some(true);
-    let overdue = started_at(pod).is_some_and(|started| now.as_second().saturating_sub(started.as_second()) >= seconds);
+    let started = started_at(pod)?;
+    // A pod is unready from its beginning on; one that became so after its app had started was ready in between.
+    let was_healthy = ready.last_transition_time.as_ref().is_some_and(|became| became.0 > started);
+    let overdue = now.as_second().saturating_sub(started.as_second()) >= seconds;
     (was_healthy || overdue).then_some(false)
 }
 
@@ -309,10 +311,8 @@ fn waiting(container: &ContainerStatus) -> Option<&ContainerStateWaiting> {
     container.state.as_ref().and_then(|state| state.waiting.as_ref())
 }
 
-/// A condition's status and reason.
-fn condition<'a>(pod: &'a Pod, kind: &str) -> Option<(&'a str, &'a str)> {
-    let condition = pod.status.as_ref()?.conditions.iter().flatten().find(|condition| condition.type_ == kind)?;
-    Some((&condition.status, condition.reason.as_deref().unwrap_or_default()))
+fn condition<'a>(pod: &'a Pod, kind: &str) -> Option<&'a PodCondition> {
+    pod.status.as_ref()?.conditions.iter().flatten().find(|condition| condition.type_ == kind)
 }
 
 /// A time that was really noted: a node that does not know writes the year 1 (BR-04).
@@ -415,19 +415,20 @@ mod tests {
 
     #[test]
     fn health_has_no_verdict_before_its_time() {
-        let at = |ready: &str, started: bool, age: i64| {
-            let start = Timestamp::from_second(1_767_225_600).expect("a time");
-            let pod = pod(
-                json!({"phase": "Running", "conditions": [{"type": "Ready", "status": ready}], "containerStatuses": [
-                {"name": "app", "image": "", "imageID": "", "ready": false, "restartCount": 0, "started": started, "state": {"running": {"startedAt": start.to_string()}}}]}),
-            );
-            healthy(&pod, Timestamp::from_second(start.as_second() + age).expect("a time"))
+        let start = Timestamp::from_second(1_767_225_600).expect("a time");
+        let after = |seconds: i64| Timestamp::from_second(start.as_second() + seconds).expect("a time");
+        let at = |ready: &str, became: i64, age: i64| {
+            let pod = pod(json!({"phase": "Running",
+                "conditions": [{"type": "Ready", "status": ready, "lastTransitionTime": after(became).to_string()}],
+                "containerStatuses": [{"name": "app", "image": "", "imageID": "", "ready": false, "restartCount": 0,
+                    "started": true, "state": {"running": {"startedAt": start.to_string()}}}]}));
+            healthy(&pod, after(age))
         };
-        assert_eq!(at("True", true, 1), Some(true));
-        assert_eq!(at("False", false, 1), None, "it has 30 × 3 + 5 s");
-        assert_eq!(at("False", false, 94), None);
-        assert_eq!(at("False", false, 95), Some(false));
-        assert_eq!(at("False", true, 1), Some(false), "it was healthy once");
+        assert_eq!(at("True", 1, 1), Some(true));
+        assert_eq!(at("False", -3, 1), None, "it has 30 × 3 + 5 s");
+        assert_eq!(at("False", 0, 94), None);
+        assert_eq!(at("False", 0, 95), Some(false));
+        assert_eq!(at("False", 7, 8), Some(false), "it was healthy once");
     }
 
     #[test]
