@@ -34,7 +34,7 @@ use pando_api::{
     ApplyResult, BundlePlan, BundleRef, CallContext, Code, DestroyOptions, Error, ObservedBundle, RuntimeAdapter,
     Upstream, WorkloadRef,
 };
-use pando_cluster::names::AppNamespace;
+use pando_cluster::names::{self, AppNamespace};
 use pando_cluster::{Cluster, Env, Object, Resilient, Resource};
 use pando_network::{Egress, default_policy};
 
@@ -92,15 +92,24 @@ impl KubernetesRuntime {
             .ok_or_else(|| Error::new(Code::Internal, "no key"))?;
         let revision = Revision::default().next();
         let digest = PlanDigest::of(&plan.workload, &key);
+        let (mut secret, mut pod) =
+            (objects::env_secret(app, &plan.workload, &key), pod::pod(&plan, settings, &addresses, revision, &digest));
+        // Drawn and computed when the plan is applied.
+        for (meta, annotation) in [
+            (&mut secret.metadata, names::annotation::ENV_DIGEST_KEY),
+            (&mut pod.metadata, names::annotation::PLAN_DIGEST),
+        ] {
+            meta.annotations.get_or_insert_default().remove(annotation);
+        }
         Ok(vec![
             objects::namespace(&plan).into_object(),
             objects::role_binding(app, settings).into_object(),
             objects::service_account(app).into_object(),
             default_policy(app, &settings.network, &addresses, Egress::Open).into_object(),
             objects::quota(app, &[plan.workload.resources]).into_object(),
-            objects::env_secret(app, &plan.workload, &key).into_object(),
+            secret.into_object(),
             objects::service(app, &plan.workload, revision).into_object(),
-            pod::pod(&plan, settings, &addresses, revision, &digest).into_object(),
+            pod.into_object(),
         ])
     }
 

@@ -181,7 +181,8 @@ fn ended(pod: &Pod) -> Option<Sight> {
     if let Some(reason) = infrastructure(pod.status.as_ref()?) {
         return Some(Sight::Ended { exit_code: None, reason: Some(reason) });
     }
-    if let Some(Passing::NotClosed { words }) = gate_passing(pod) {
+    let gate_failed = gate_status(pod).and_then(terminated).is_some_and(|gate| gate.exit_code != 0);
+    if let (true, Some(Passing::NotClosed { words })) = (gate_failed, gate_passing(pod)) {
         let sentence = format!("the network of a fresh pod on node {} did not close in time: {words}", node(pod));
         return Some(Sight::Ended { exit_code: None, reason: Some(say(ReasonKind::Gate, sentence)) });
     }

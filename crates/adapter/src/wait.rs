@@ -178,7 +178,8 @@ impl Watched {
         let newest = call.newest_event(pod, |event| event.type_.as_deref() == Some("Warning")).await;
         let cause = newest
             .map_or_else(|| "Kubernetes names no cause".to_owned(), |(reason, message)| format!("{reason}: {message}"));
-        let sentence = format!("it does not run after {} s, still {}; {cause}", self.limit.as_secs(), self.step);
+        let waited = now.since(self.began).as_secs_f64();
+        let sentence = format!("it does not run after {waited:.1} s, still {}; {cause}", self.step);
         Some(Reason { kind: ReasonKind::Unknown, sentence })
     }
 

@@ -1,0 +1,300 @@
+//! What a person types.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::builder::NonEmptyStringValueParser;
+use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+use jiff::SignedDuration;
+use serde_json::Value;
+
+/// Runs Pando's bundles on a Kubernetes cluster.
+///
+/// A bundle is one app; a plan says what it consists of. Every command may be repeated after any failure.
+#[derive(Debug, Parser)]
+#[command(name = "pando-k8s", version, propagate_version = true, after_help = EXIT_CODES)]
+pub(crate) struct Cli {
+    /// What goes with every command.
+    #[command(flatten)]
+    pub(crate) global: Global,
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0    done
+  1    a defect of this program
+  2    what was given is not valid; nothing was changed
+  3    what was named does not exist
+  4    not possible as planned: a capability is missing, or there is no room
+  5    the cluster cannot be reached or is not usable
+  6    the change failed
+  130  interrupted";
+
+/// Options of every command.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Global options")]
+pub(crate) struct Global {
+    /// The configuration, JSON or YAML [default: the file that `PANDO_CONFIG` names, else an empty one]
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Sets one key of the configuration; repeatable. The value is JSON, or else a text
+    #[arg(long = "set", global = true, value_name = "KEY=VALUE", value_parser = Setting::parse)]
+    pub(crate) settings: Vec<Setting>,
+    /// The kubeconfig [default: the configuration's, else `KUBECONFIG`, else ~/.kube/config, else the pod's account]
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// The context in the kubeconfig [default: the configuration's, else the kubeconfig's current one]
+    #[arg(long, global = true, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
+    pub(crate) context: Option<String>,
+    /// How results and errors are written
+    #[arg(short, long, global = true, value_name = "FORM", value_enum, default_value_t)]
+    pub(crate) output: Output,
+    /// Tells more on the error output: -v what happens, -vv each call, -vvv the connection. `RUST_LOG` overrides
+    #[arg(short, long, global = true, action = ArgAction::Count)]
+    pub(crate) verbose: u8,
+    /// How progress is told on the error output
+    #[arg(long, global = true, value_name = "HOW", value_enum, default_value_t)]
+    pub(crate) progress: ProgressMode,
+    /// The id of this request in logs and on what it changes [default: cli-<random>]
+    #[arg(long, global = true, value_name = "ID", value_parser = NonEmptyStringValueParser::new())]
+    pub(crate) request_id: Option<String>,
+    /// The most time the call may take, e.g. 90s or 5m [default: the runtime's own limits]
+    #[arg(long, global = true, value_name = "DURATION", value_parser = duration)]
+    pub(crate) timeout: Option<Duration>,
+}
+
+/// How results and errors are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Output {
+    /// Tables and sentences, for people
+    #[default]
+    Table,
+    /// JSON
+    Json,
+    /// YAML
+    Yaml,
+}
+
+/// How progress is told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ProgressMode {
+    /// Redrawn on a terminal; as lines with -v; otherwise not at all
+    #[default]
+    Auto,
+    /// A line for each step
+    Plain,
+    /// Not at all
+    None,
+}
+
+/// A key of the configuration and its value.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Setting {
+    /// The key.
+    pub(crate) key: String,
+    /// Its value; null takes the key away.
+    pub(crate) value: Value,
+}
+
+impl Setting {
+    fn parse(text: &str) -> Result<Self, String> {
+        match text.split_once('=') {
+            Some((key, value)) if !key.is_empty() => Ok(Self {
+                key: key.to_owned(),
+                value: serde_json::from_str(value).unwrap_or_else(|_| Value::String(value.to_owned())),
+            }),
+            _ => Err("write KEY=VALUE, e.g. pod_cidr=10.244.0.0/16".to_owned()),
+        }
+    }
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().map(Duration::from_secs);
+    let time = seconds.or_else(|| Duration::try_from(text.parse::<SignedDuration>().ok()?).ok());
+    time.filter(|time| !time.is_zero()).ok_or_else(|| "write a time such as 90s, 5m or 1h30m".to_owned())
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Makes a bundle as its plan says, and waits until each workload runs
+    #[command(after_help = APPLY)]
+    Apply(PlanArgs),
+    /// Shows what is there of a bundle
+    #[command(after_help = OBSERVE)]
+    Observe(BundleArgs),
+    /// Ends every workload of a bundle; all else stays
+    #[command(after_help = STOP)]
+    Stop(BundleArgs),
+    /// Takes a bundle away; its volumes stay unless told otherwise
+    #[command(after_help = DESTROY)]
+    Destroy(DestroyArgs),
+    /// Prints where a port of a workload is reached; contacts nothing
+    #[command(after_help = UPSTREAM)]
+    Upstream(UpstreamArgs),
+    /// Prints the objects that apply would make of a plan; contacts nothing and shows no secret
+    #[command(after_help = RENDER)]
+    Render(PlanArgs),
+    /// Prints the completions for a shell
+    #[command(after_help = COMPLETIONS)]
+    Completions {
+        /// The shell.
+        shell: Shell,
+    },
+}
+
+/// A command on a plan.
+#[derive(Debug, Args)]
+pub(crate) struct PlanArgs {
+    /// The plan, JSON or YAML; - reads the standard input
+    #[arg(value_name = "PLAN")]
+    pub(crate) plan: PathBuf,
+}
+
+/// A command on a bundle.
+#[derive(Debug, Args)]
+pub(crate) struct BundleArgs {
+    /// The bundle's id, as its plan spells it
+    #[arg(value_name = "BUNDLE", value_parser = NonEmptyStringValueParser::new())]
+    pub(crate) bundle: String,
+}
+
+/// What `destroy` takes.
+#[derive(Debug, Args)]
+pub(crate) struct DestroyArgs {
+    /// The bundle.
+    #[command(flatten)]
+    pub(crate) bundle: BundleArgs,
+    /// Whether the volumes stay
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set, num_args = 0..=1,
+          default_missing_value = "true", require_equals = true)]
+    pub(crate) keep_volumes: bool,
+    /// Does not ask before data is destroyed
+    #[arg(long)]
+    pub(crate) yes: bool,
+}
+
+/// What `upstream` takes.
+#[derive(Debug, Args)]
+pub(crate) struct UpstreamArgs {
+    /// The bundle.
+    #[command(flatten)]
+    pub(crate) bundle: BundleArgs,
+    /// The workload's name
+    #[arg(value_name = "WORKLOAD")]
+    pub(crate) workload: String,
+    /// The port
+    #[arg(value_name = "PORT")]
+    pub(crate) port: u16,
+}
+
+const APPLY: &str = "\
+A secret in a plan (a value of `env`, `pull_auth.password`, `pull_auth.identity_token`) is a text, {\"env\": \"NAME\"}
+for a variable of this process, or {\"file\": \"PATH\"}. A file's path is relative to the plan's directory, or to the
+current one for a plan from the standard input; one line break at its end is not part of the secret.
+
+Examples:
+  pando-k8s --config examples/config.json apply examples/hello.json
+  pando-k8s apply plan.yaml --timeout 5m -o json
+  BLOG_DB_PASSWORD=… pando-k8s apply - < blog.json";
+
+const OBSERVE: &str = "\
+A bundle that does not exist is an empty one, not a failure.
+
+Examples:
+  pando-k8s observe hello
+  pando-k8s observe hello -o json | jq '.workloads[] | select(.running | not) | .name'";
+
+const STOP: &str = "\
+Stopping twice is a success. A stopped bundle starts again by apply.
+
+Examples:
+  pando-k8s stop hello";
+
+const DESTROY: &str = "\
+Destroying twice is a success. Data that is destroyed cannot be had back, so --keep-volumes=false asks first on a
+terminal, and elsewhere needs --yes.
+
+Examples:
+  pando-k8s destroy hello
+  pando-k8s destroy hello --keep-volumes=false --yes";
+
+const UPSTREAM: &str = "\
+Examples:
+  pando-k8s upstream hello web 8080";
+
+const RENDER: &str = "\
+Variables and files that a plan names for its secrets are not read, and no kubeconfig is needed.
+
+Examples:
+  pando-k8s render examples/hello.json
+  pando-k8s render examples/hello.json -o json | jq '.items[] | select(.kind == \"NetworkPolicy\")'";
+
+const COMPLETIONS: &str = "\
+Examples:
+  source <(pando-k8s completions bash)
+  pando-k8s completions zsh > \"${fpath[1]}/_pando-k8s\"";
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent_and_every_command_has_examples() {
+        let mut command = Cli::command();
+        command.build();
+        command.clone().debug_assert();
+        for command in command.get_subcommands().filter(|command| command.get_name() != "help") {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(help.contains(&format!("pando-k8s {}", command.get_name())) || help.contains(command.get_name()));
+            assert!(help.contains("Examples:"), "{}", command.get_name());
+        }
+    }
+
+    #[test]
+    fn a_settings_value_is_json_or_else_a_text() {
+        for (text, key, value) in [
+            ("api_qps=50", "api_qps", json!(50)),
+            ("isolation_gate=false", "isolation_gate", json!(false)),
+            ("pod_cidr=10.244.0.0/16", "pod_cidr", json!("10.244.0.0/16")),
+            ("node_selector=a=b", "node_selector", json!("a=b")),
+            ("context=\"7\"", "context", json!("7")),
+            ("storage_class=", "storage_class", json!("")),
+            ("context=null", "context", Value::Null),
+        ] {
+            assert_eq!(Setting::parse(text), Ok(Setting { key: key.to_owned(), value }), "{text}");
+        }
+        assert!(Setting::parse("api_qps").is_err() && Setting::parse("=1").is_err());
+    }
+
+    #[test]
+    fn durations_are_written_as_people_do() {
+        for (text, seconds) in [("90s", 90), ("5m", 300), ("1h30m", 5400), ("1h 30m", 5400), ("90", 90)] {
+            assert_eq!(duration(text), Ok(Duration::from_secs(seconds)), "{text}");
+        }
+        for text in ["", "0", "0s", "-5s", "soon", "5 parsecs"] {
+            assert!(duration(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn volumes_stay_unless_told_otherwise() {
+        for (words, keep) in [
+            (vec!["destroy", "a"], true),
+            (vec!["destroy", "a", "--keep-volumes"], true),
+            (vec!["destroy", "a", "--keep-volumes=true"], true),
+            (vec!["destroy", "a", "--keep-volumes=false"], false),
+        ] {
+            let cli = Cli::try_parse_from([vec!["pando-k8s"], words.clone()].concat()).expect("a command line");
+            let Command::Destroy(args) = cli.command else { panic!("{words:?} is destroy") };
+            assert_eq!(args.keep_volumes, keep, "{words:?}");
+        }
+    }
+}

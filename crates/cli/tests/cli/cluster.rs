@@ -1,0 +1,128 @@
+//! On a cluster: real connections and signals, to an API server in memory.
+
+use std::io::{BufRead, BufReader};
+use std::process::Child;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::support::{TOKEN, World, ended, example};
+use k8s_openapi::api::core::v1::{Container, Pod};
+use pando_fakecluster::behaviour::{Behaviour, Daemons, Programs};
+use pando_fakecluster::{FakeConfig, Image};
+use serde_json::json;
+
+const PLAN: &str =
+    r#"{"bundle_id": "shop", "workloads": [{"name": "web", "image": "nginx:1.22", "env": {"KEY": "hunter2"}}]}"#;
+
+fn world(config: FakeConfig) -> World {
+    let world = World::with_cluster(config);
+    world.write("plan.json", PLAN);
+    world
+}
+
+#[test]
+fn a_bundle_is_made_seen_stopped_and_taken_away() {
+    let world = world(FakeConfig::default());
+    let applied = world.run(&["apply", "plan.json"]);
+    applied.says(0, &["web        created", "created   Namespace", "created   Pod"]);
+    world.run(&["apply", "plan.json"]).says(0, &["unchanged", "Nothing was written"]);
+    world.run(&["observe", "shop"]).says(0, &["web        running"]);
+    world.run(&["stop", "shop"]).says(0, &["Bundle \"shop\" is stopped."]);
+    let observed = world.run(&["observe", "shop", "-o", "json"]).json();
+    assert_eq!((&observed["exists"], &observed["workloads"][0]["running"]), (&json!(true), &json!(false)));
+    world.run(&["apply", "plan.json"]).says(0, &["started again"]);
+    let destroyed = world.run(&["destroy", "shop", "-o", "json"]).json();
+    assert_eq!(destroyed, json!({"bundle_id": "shop", "state": "destroyed"}));
+    world.run(&["observe", "shop"]).says(0, &["There is nothing of bundle \"shop\"."]);
+    world.run(&["destroy", "shop", "--keep-volumes=false", "--yes"]).says(0, &[]);
+}
+
+#[test]
+fn the_example_that_needs_no_other_image_runs() {
+    let plan = example("hello.json").to_string_lossy().into_owned();
+    World::with_cluster(FakeConfig::default()).run(&["apply", &plan]).says(0, &["web        created"]);
+}
+
+/// The app's program cannot be started.
+#[derive(Debug)]
+struct NoProgram;
+
+impl Programs for NoProgram {
+    fn behaviour(&self, pod: &Pod, container: &Container) -> Behaviour {
+        match container.name.as_str() {
+            "app" => Behaviour::StartError { message: "exec: \"hunter2\": no such file or directory".to_owned() },
+            "gate" => Behaviour::DialUntilClosed { targets: Vec::new(), in_a_row: 1, limit: Duration::from_secs(5) },
+            _ => Daemons.behaviour(pod, container),
+        }
+    }
+}
+
+#[test]
+fn a_failed_start_is_a_failed_change_with_its_cause() {
+    let world = world(FakeConfig { programs: Arc::new(NoProgram), ..FakeConfig::default() });
+    let run = world.run(&["apply", "plan.json"]);
+    run.says(
+        6,
+        &["error: workload \"web\"", "could not be started", "on node node-", "remedy: ", "code: ADAPTER_FAILED"],
+    );
+    let failure = world.run(&["apply", "plan.json", "-o", "json"]).failure();
+    assert_eq!(
+        (&failure["code"], &failure["details"]["workloads"][0]["outcome"]),
+        (&json!("ADAPTER_FAILED"), &json!("failed"))
+    );
+    assert!(!run.err.contains("hunter2") && !failure.to_string().contains("hunter2"), "{run:?} {failure}");
+}
+
+#[test]
+fn progress_is_told_as_lines_and_verbosely_with_the_request_id() {
+    let run = world(FakeConfig::default()).run(&["apply", "plan.json", "-v", "--request-id", "deploy-7"]);
+    run.says(0, &["preparing the namespace\n", "web: starting\n", "request_id=\"deploy-7\""]);
+    assert!(!run.err.contains("hunter2") && !run.err.contains('\u{1b}'), "{}", run.err);
+}
+
+#[test]
+fn not_even_the_most_talkative_log_shows_a_secret() {
+    let run = world(FakeConfig::default()).with("RUST_LOG", "trace").run(&["apply", "plan.json", "-vvv"]);
+    run.says(0, &["TRACE", "web        created"]);
+    // As it is, and as a Secret carries it.
+    for secret in ["hunter2", "aHVudGVyMg", TOKEN] {
+        assert!(!run.err.contains(secret), "{secret}: {}", run.err);
+    }
+}
+
+/// Starts an apply whose image takes an hour, and reads its progress until it has begun to start.
+fn waiting_apply(world: &World) -> Child {
+    let mut child = world.command(&["apply", "plan.json", "--progress", "plain"]).spawn().expect("the program starts");
+    let mut lines = BufReader::new(child.stderr.take().expect("its errors are a pipe"));
+    let mut line = String::new();
+    while !line.starts_with("web: ") {
+        line.clear();
+        assert_ne!(lines.read_line(&mut line).expect("it is text"), 0, "it ended before it began");
+    }
+    child.stderr = Some(lines.into_inner());
+    child
+}
+
+fn slow() -> FakeConfig {
+    let images = [("nginx:1.22".to_owned(), Image::Pulled { after: Duration::from_hours(1) })].into();
+    FakeConfig { images, ..FakeConfig::default() }
+}
+
+#[test]
+fn an_interruption_ends_with_130_and_says_how_to_go_on() {
+    for signal in ["INT", "TERM"] {
+        let world = world(slow());
+        let child = waiting_apply(&world);
+        let kill = std::process::Command::new("kill").args([&format!("-{signal}"), &child.id().to_string()]).status();
+        assert!(kill.is_ok_and(|status| status.success()));
+        let run = ended(child.wait_with_output().expect("it ends"));
+        run.says(130, &["interrupted: ", "bundle \"shop\"", "pando-k8s stop shop"]);
+        world.run(&["stop", "shop"]).says(0, &[]);
+    }
+}
+
+#[test]
+fn a_call_takes_no_longer_than_it_may() {
+    let run = world(slow()).run(&["apply", "plan.json", "--timeout", "1s"]);
+    run.says(6, &["error: workload \"web\"", "still preparing the container"]);
+}
