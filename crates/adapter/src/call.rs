@@ -170,7 +170,17 @@ impl<'a> Call<'a> {
         let ours =
             Selector::everything().equals(label::MANAGED_BY, pando_cluster::names::MANAGER).exists(label::WORKLOAD);
         let request = self.list_request(T::OBJECT_KIND).labelled(ours);
-        Ok(self.cluster.list_all(&request).await?.0)
+        Ok(self.with_young_rights(|| self.cluster.list_all(&request)).await?.0)
+    }
+
+    /// Waits until the follower was told of all pods once.
+    pub(crate) async fn listed(&self, follower: &mut Follower) -> Result<(), Error> {
+        follower.listed(self.env, budget::TRYING).await.map_err(|trouble| match trouble {
+            Some(trouble) => error::unread(trouble),
+            None => {
+                Error::new(Code::AdapterUnavailable, format!("the pods of {} could not be listed in time", self.app))
+            }
+        })
     }
 
     /// Ends these pods and waits until their objects are gone. One that does not go is an error with its node.
@@ -182,6 +192,11 @@ impl<'a> Call<'a> {
             let limit = sight::grace(pod) + budget::STOP_SLACK;
             self.tell(crate::objects::workload_of(&pod.metadata).unwrap_or_default(), "stopping", &name(&pod.metadata));
             if follower.until_gone(self.env, limit, &pod.metadata).await.is_err() {
+                // A watch that was broken all the while would be silent too: before the node is blamed, the pod is read.
+                let still = self.read::<Pod>(&name(&pod.metadata)).await.map_err(error::unread)?;
+                if still.is_none_or(|still| still.metadata.uid != pod.metadata.uid) {
+                    continue;
+                }
                 let place = match sight::node(pod) {
                     "" => "no node".to_owned(),
                     node => format!("node {node}"),
@@ -231,7 +246,8 @@ impl<'a> Call<'a> {
 
     /// The object of this key, read now.
     pub(crate) async fn read<T: Resource>(&self, object_name: &str) -> Result<Option<T>, ClusterError> {
-        self.cluster.read(Some(&self.namespace()), object_name).await
+        let namespace = self.namespace();
+        self.with_young_rights(|| self.cluster.read(Some(&namespace), object_name)).await
     }
 }
 

@@ -170,8 +170,9 @@ impl Reader {
 
     fn refuse_unknown(&mut self) {
         let remedy = format!("remove it, or use one of: {}", self.known.join(", "));
-        for (key, value) in std::mem::take(&mut self.map) {
-            self.refuse(&key, &value.to_string(), "is not a key of the configuration", remedy.clone());
+        // What was given there is not shown: it may be a secret whose key is misspelt.
+        for (key, _) in std::mem::take(&mut self.map) {
+            self.refuse(&key, "", "is not a key of the configuration", remedy.clone());
         }
     }
 
@@ -404,6 +405,13 @@ mod tests {
         let error = Settings::from_json(&json!({"api_qps": 0, "replicas": 3})).expect_err("four problems");
         assert_eq!(error.details["problems"].as_array().map(Vec::len), Some(4), "{error}");
         assert!(Settings::from_json(&json!([])).expect_err("not an object").to_string().contains("pod_cidr"));
+    }
+
+    #[test]
+    fn the_value_of_an_unknown_key_is_not_shown() {
+        let secret = json!({"registry": "r.example", "password": "hunter2"});
+        let error = Settings::from_json(&with("helper_pull_secrt", secret)).expect_err("no such key");
+        assert!(!format!("{error:?} {error}").contains("hunter2"), "{error:?}");
     }
 
     #[test]

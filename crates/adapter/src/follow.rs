@@ -8,7 +8,7 @@ use futures::channel::mpsc::{UnboundedReceiver, unbounded};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use pando_cluster::env::{Elapsed, Task};
-use pando_cluster::names::label;
+use pando_cluster::names::{MANAGER, label};
 use pando_cluster::{ClusterError, Env, Kind, ListRequest, Resource, Scope, Selector, Told, list_watch};
 
 /// Knows the pods of one namespace, or of one workload in it, from a list and a watch of its own.
@@ -32,9 +32,11 @@ impl Follower {
         namespace: &str,
         workload: Option<&str>,
     ) -> Self {
+        // What is told here may be ended: a stranger's pod that names our workload is none of ours.
+        let ours = Selector::everything().equals(label::MANAGED_BY, MANAGER);
         let labels = match workload {
-            Some(workload) => Selector::everything().equals(label::WORKLOAD, workload),
-            None => Selector::everything().exists(label::WORKLOAD),
+            Some(workload) => ours.equals(label::WORKLOAD, workload),
+            None => ours.exists(label::WORKLOAD),
         };
         let request = ListRequest::of(Kind::Pod, Scope::Namespace(namespace.to_owned())).labelled(labels);
         let (sender, told) = unbounded();

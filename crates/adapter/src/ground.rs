@@ -133,7 +133,9 @@ pub(crate) fn own(call: &Call<'_>, namespace: &Namespace) -> Result<(), Error> {
 pub(crate) async fn gone(call: &Call<'_>) -> Result<(), Error> {
     let name = call.namespace();
     call.tell("", "waiting", &format!("namespace {name} to be gone"));
-    let Some(going) = call.cluster.read::<Namespace>(None, &name).await.map_err(unread)? else { return Ok(()) };
+    let read = call.cluster.read::<Namespace>(None, &name).await.map_err(unread)?;
+    // One that is not going is another one: somebody was quicker to make it anew.
+    let Some(going) = read.filter(|read| read.metadata.deletion_timestamp.is_some()) else { return Ok(()) };
     let mut last = going.clone();
     let (sender, mut told) = futures::channel::mpsc::unbounded();
     let by_name = Selector::everything().equals("metadata.name", &name);
@@ -176,7 +178,7 @@ fn stuck(name: &str, seconds: u64, namespace: &Namespace) -> Error {
 }
 
 /// Gives our account its rights in the namespace. A binding to something else is replaced: a role cannot be changed (S-23).
-async fn rights(call: &Call<'_>, fresh: bool) -> Result<(), Error> {
+pub(crate) async fn rights(call: &Call<'_>, fresh: bool) -> Result<(), Error> {
     let desired = objects::role_binding(call.app, call.settings);
     if !fresh {
         let live = call.read::<RoleBinding>(object::ROLE_BINDING).await.map_err(unread)?;
@@ -205,7 +207,7 @@ async fn widen_quota(call: &Call<'_>, plan: &Plan, fresh: bool) -> Result<bool, 
     if fresh {
         return call.ensure(&desired, Known::Absent).await.map(|_| false).map_err(not_made);
     }
-    let live = call.with_young_rights(|| call.read::<ResourceQuota>(object::QUOTA)).await.map_err(unread)?;
+    let live = call.read::<ResourceQuota>(object::QUOTA).await.map_err(unread)?;
     let (wide, known) = match live {
         Some(live) => (widened(&live, desired.clone()), Known::Live(Box::new(live))),
         None => (desired.clone(), Known::Absent),
@@ -282,7 +284,7 @@ async fn environment(call: &Call<'_>, plan: &Plan, fresh: bool) -> Result<(EnvKe
         }
         call.read::<Secret>(&secret).await.map_err(unread)?
     } else {
-        call.with_young_rights(|| call.read::<Secret>(&secret)).await.map_err(unread)?
+        call.read::<Secret>(&secret).await.map_err(unread)?
     };
     let kept =
         live.as_ref().and_then(|secret| EnvKey::parse(annotation_value(&secret.metadata, annotation::ENV_DIGEST_KEY)?));

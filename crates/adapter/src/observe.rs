@@ -18,9 +18,6 @@ use crate::objects::workload_of;
 use crate::record::{Revision, pod_revision};
 use crate::sight::{self, Sight};
 
-/// The annotation of a claim that names its volume.
-const VOLUME_ID: &str = "pando.dev/volume-id";
-
 /// Reads what is there (S-43 – S-46). One thing it also does: an ended pod that is still in the endpoints is taken out.
 pub(crate) async fn observe(call: &Call<'_>, facts: &Facts) -> Result<ObservedBundle, Error> {
     let (namespace, facts) = futures::join!(ground::find(call), facts.fresh(call.cluster, call.env));
@@ -71,8 +68,7 @@ impl Objects {
         for record in &self.records {
             workloads.extend(workload_of(&record.metadata).map(|workload| (workload, None)));
         }
-        // The newest pod that is not behind its gate speaks for the workload; only one of the record's own revision counts
-        // while it runs, since a stop raises the record.
+        // The newest pod that is not behind its gate speaks for the workload.
         for pod in self.pods.iter().filter(|pod| !sight::is_gated(pod)) {
             let Some(workload) = workload_of(&pod.metadata) else { continue };
             let newest = workloads.entry(workload).or_default();
@@ -90,7 +86,7 @@ impl Objects {
             .filter(|claim| is_ours(&claim.metadata))
             .filter_map(|claim| {
                 Some(ObservedVolume {
-                    volume_id: annotation_value(&claim.metadata, VOLUME_ID)?.to_owned(),
+                    volume_id: annotation_value(&claim.metadata, annotation::VOLUME_ID)?.to_owned(),
                     present: claim.metadata.deletion_timestamp.is_none(),
                     handle: format!("{}/{}", call.namespace(), name(&claim.metadata)),
                 })
@@ -113,11 +109,14 @@ impl Objects {
                 drift.push(format!("network policy {:?} is missing: the app is not isolated", object::DEFAULT_POLICY));
             }
             Some(policy) => {
-                let open = open_addresses(policy, facts.addresses.nodes.iter().copied());
-                for address in open {
-                    drift.push(format!(
-                        "node address {address} came after the app's policy was written and is open to it"
-                    ));
+                let nodes = facts.addresses.nodes.iter().copied().map(|address| ("node", address));
+                let servers = facts.addresses.api_server.iter().map(|server| ("API server", server.ip()));
+                for (what, address) in nodes.chain(servers) {
+                    if !open_addresses(policy, [address]).is_empty() {
+                        drift.push(format!(
+                            "{what} address {address} came after the app's policy was written and is open to it"
+                        ));
+                    }
                 }
             }
         }
@@ -161,9 +160,4 @@ fn observed(call: &Call<'_>, workload: &str, pod: Option<&Pod>, facts: &ClusterF
         reason: sight::reason(pod, lost),
         ..absent
     }
-}
-
-/// Whether an object of the namespace was made by Pando.
-pub(crate) fn ours<T: pando_cluster::Resource>(object: &T) -> bool {
-    is_ours(object.metadata())
 }

@@ -147,9 +147,10 @@ fn gate(gate: &Gate, workload: &Workload, settings: &Settings) -> Container {
     }
 }
 
-/// Kubernetes expands `$(NAME)` and Docker does not: the text arrives as the plan has it.
+/// Kubernetes reads `$(NAME)` as a variable's value and `$$` as `$`, and Docker neither: with every `$` doubled the text
+/// arrives as the plan has it. Only `$(` doubled would not do: `$$(NAME)` became `$` and the value.
 fn literal(word: &str) -> String {
-    word.replace("$(", "$$(")
+    word.replace('$', "$$")
 }
 
 /// Requests equal limits: what an app was promised it has.
@@ -173,8 +174,9 @@ fn handler(health: &Health) -> Probe {
     let timed = Probe { timeout_seconds: Some(health.timeout_seconds), ..Probe::default() };
     match &health.probe {
         check::Probe::Command(command) => {
-            // An exec probe's command is not expanded by Kubernetes.
-            Probe { exec: Some(ExecAction { command: Some(command.clone()) }), ..timed }
+            // The kubelet reads an exec probe's command as it reads a container's.
+            let command = command.iter().map(|word| literal(word)).collect();
+            Probe { exec: Some(ExecAction { command: Some(command) }), ..timed }
         }
         check::Probe::Http { path, port } => Probe {
             http_get: Some(HTTPGetAction {
@@ -198,5 +200,52 @@ fn shared_memory(bytes: u64) -> Volume {
             size_limit: Some(Quantity(bytes.to_string())),
         }),
         ..Volume::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Kubernetes' `expansion.Expand`, with every variable set to `VALUE`.
+    fn expanded(word: &str) -> String {
+        let (mut read, mut rest) = (String::new(), word);
+        while let Some((before, after)) = rest.split_once('$') {
+            read.push_str(before);
+            let name = after.strip_prefix('(').and_then(|after| after.split_once(')'));
+            rest = match (after.strip_prefix('$'), name) {
+                (Some(after), _) => {
+                    read.push('$');
+                    after
+                }
+                (None, Some((_, after))) => {
+                    read.push_str("VALUE");
+                    after
+                }
+                (None, None) => {
+                    read.push('$');
+                    after
+                }
+            };
+        }
+        read + rest
+    }
+
+    #[test]
+    fn a_command_arrives_as_the_plan_has_it() {
+        assert_eq!(expanded("a $(V) $$(V) $$ b"), "a VALUE $(V) $ b", "as 1.34 did");
+        for word in
+            ["", "$", "$$", "$$$", "echo $$", "$(V)", "$$(V)", "$$$(V)", "$V ${V}", "$(V", "$é", "a$", "`id`", "$()"]
+        {
+            assert_eq!(expanded(&literal(word)), word);
+        }
+        let health = Health {
+            probe: check::Probe::Command(vec!["kill -0 $$".to_owned()]),
+            interval_seconds: 1,
+            timeout_seconds: 1,
+            retries: 1,
+        };
+        let command = handler(&health).exec.and_then(|exec| exec.command);
+        assert_eq!(command, Some(vec!["kill -0 $$$$".to_owned()]), "the kubelet reads a probe's command likewise");
     }
 }

@@ -106,6 +106,16 @@ pub(crate) fn pod_revision(pod: &Pod) -> Option<Revision> {
     Revision::of(&pod.metadata).or_else(by_name)
 }
 
+/// Whether the pod belongs to a start before `revision`, or to none that can be told.
+pub(crate) fn is_before(pod: &Pod, revision: Revision) -> bool {
+    pod_revision(pod) < Some(revision)
+}
+
+/// Whether the pod belongs to a start after `revision`: whoever made it has raised the record since, and it is theirs.
+pub(crate) fn is_after(pod: &Pod, revision: Revision) -> bool {
+    pod_revision(pod) > Some(revision)
+}
+
 /// Decides. `key_lost` says that the environment's Secret had vanished, so that its part of a digest cannot be compared.
 pub(crate) fn decide<'a>(seen: Seen<'a>, wanted: &PlanDigest, key_lost: bool) -> Step<'a> {
     let current = seen.record.and_then(|record| Revision::of(&record.metadata));
@@ -223,6 +233,21 @@ mod tests {
         let seen = Seen { record: Some(&record), pods: &pods };
         assert!(matches!(decide(seen, &wanted, true), Step::Keep { redigest: true, .. }));
         assert!(matches!(decide(seen, &wanted, false), Step::Start { .. }));
+    }
+
+    #[test]
+    fn a_start_ends_older_pods_and_never_a_newer_ones() {
+        let mut unknown = pod("x", WANTED, &json!({}));
+        unknown.metadata.name = Some("web-by-hand".to_owned());
+        let none = json!({});
+        for (name, pod, sides) in [
+            ("older", pod("4", WANTED, &none), (true, false)),
+            ("its own", pod("5", WANTED, &none), (false, false)),
+            ("newer", pod("6", WANTED, &none), (false, true)),
+            ("of no start", unknown, (true, false)),
+        ] {
+            assert_eq!((is_before(&pod, Revision(5)), is_after(&pod, Revision(5))), sides, "{name}");
+        }
     }
 
     #[test]

@@ -79,6 +79,11 @@ pub(crate) fn has_ended(pod: &Pod) -> bool {
     phase(pod) == "Succeeded" || phase(pod) == "Failed" || app(pod).is_some_and(|app| terminated(app).is_some())
 }
 
+/// Whether its volumes are mounted and its sandbox with its network is made: what comes after is images and containers.
+pub(crate) fn has_sandbox(pod: &Pod) -> bool {
+    condition(pod, "PodReadyToStartContainers").is_some_and(|condition| condition.status == "True")
+}
+
 /// The grace the pod has to end.
 pub(crate) fn grace(pod: &Pod) -> Duration {
     let seconds = pod.spec.as_ref().and_then(|spec| spec.termination_grace_period_seconds).unwrap_or(30);
@@ -430,6 +435,14 @@ mod tests {
         assert_eq!(at("False", 0, 94), None);
         assert_eq!(at("False", 0, 95), Some(false));
         assert_eq!(at("False", 7, 8), Some(false), "it was healthy once");
+    }
+
+    #[test]
+    fn a_pods_mounts_are_over_once_it_is_ready_to_start_containers() {
+        let with = |conditions: serde_json::Value| pod(json!({"phase": "Pending", "conditions": conditions}));
+        assert!(has_sandbox(&with(json!([{"type": "PodReadyToStartContainers", "status": "True"}]))));
+        assert!(!has_sandbox(&with(json!([{"type": "PodReadyToStartContainers", "status": "False"}]))));
+        assert!(!has_sandbox(&with(json!([]))), "nothing is known yet");
     }
 
     #[test]

@@ -20,7 +20,7 @@ use crate::ground::Ground;
 use crate::known::ClusterFacts;
 use crate::objects;
 use crate::pod::pod;
-use crate::record::{Before, Revision, Seen, Step, decide, pod_revision};
+use crate::record::{Before, Revision, Seen, Step, decide, is_after, is_before, pod_revision};
 use crate::sight::{self, Sight};
 use crate::wait::{self, End};
 
@@ -132,7 +132,7 @@ impl Start<'_> {
             return Ok(self.settled(Outcome::Unchanged, None));
         }
         let mut follower = self.follower();
-        self.listed(&mut follower).await?;
+        self.call.listed(&mut follower).await?;
         self.call.end(&others, &mut follower).await?;
         if running {
             return Ok(self.settled(Outcome::Unchanged, None));
@@ -143,7 +143,7 @@ impl Start<'_> {
     /// Gives a start that somebody else seems to be making the time to end.
     async fn leave_alone(&self, pod: &Pod) -> Result<(), Error> {
         let mut follower = self.follower();
-        self.listed(&mut follower).await?;
+        self.call.listed(&mut follower).await?;
         let moved = async {
             while follower.same(&pod.metadata).is_some_and(sight::is_gated) {
                 follower.next().await;
@@ -171,10 +171,13 @@ impl Start<'_> {
         // In a namespace that this call made there is nothing to end first; if there is all the same, it goes before the
         // gate opens. Elsewhere the old pod's object is gone before the new one exists.
         let made = if fresh {
-            let (listed, made) = futures::join!(self.listed(&mut follower), self.call.create(&desired));
+            let (listed, made) = futures::join!(self.call.listed(&mut follower), self.call.create(&desired));
             listed.and(Ok(made))
         } else {
-            self.listed(&mut follower).await?;
+            self.call.listed(&mut follower).await?;
+            if has_newer(&follower, revision) {
+                return Ok(Tried::Overtaken);
+            }
             self.end_older(&mut follower, revision).await?;
             Ok(self.call.create(&desired).await)
         };
@@ -189,9 +192,10 @@ impl Start<'_> {
                 self.remove(&made, &mut follower).await;
                 return Ok(Tried::Overtaken);
             }
+            // The gate may be open all the same: what then is left behind is said.
             Err(error) => {
-                self.remove(&made, &mut follower).await;
-                return Err(error);
+                let removed = self.remove(&made, &mut follower).await;
+                return Err(if removed { error } else { error.detail("left_behind", name(&made.metadata)) });
             }
         };
         let outcome = match after {
@@ -200,16 +204,6 @@ impl Start<'_> {
             Before::Ended => Outcome::StartedAgain,
         };
         self.follow(follower, &opened, &outcome).await
-    }
-
-    async fn listed(&self, follower: &mut Follower) -> Result<(), Error> {
-        follower.listed(self.call.env, budget::TRYING).await.map_err(|trouble| match trouble {
-            Some(error) => unread(error),
-            None => Error::new(
-                Code::AdapterUnavailable,
-                format!("the pods of {} could not be listed in time", self.call.app),
-            ),
-        })
     }
 
     /// Makes the record what it should be at `revision`, from the very state it was read in; writes only a difference.
@@ -231,9 +225,9 @@ impl Start<'_> {
         }
     }
 
-    /// Ends what runs, or could come to run, of other revisions, and waits until it is gone. Ended pods stay for their logs.
+    /// Ends what runs, or could come to run, of older revisions, and waits until it is gone. Ended pods stay for their logs.
     async fn end_older(&self, follower: &mut Follower, revision: Revision) -> Result<(), Error> {
-        let older = |pod: &&Pod| pod_revision(pod) != Some(revision) && !sight::has_ended(pod);
+        let older = |pod: &&Pod| is_before(pod, revision) && !sight::has_ended(pod);
         let older: Vec<Pod> = follower.pods().filter(older).cloned().collect();
         self.call.end(&older, follower).await
     }
@@ -242,6 +236,9 @@ impl Start<'_> {
     async fn open(&self, made: &Pod, revision: Revision, follower: &mut Follower) -> Result<Option<Pod>, Error> {
         let mut made = made.clone();
         loop {
+            if has_newer(follower, revision) {
+                return Ok(None);
+            }
             self.end_older(follower, revision).await?;
             let record = self.call.read::<Service>(self.workload()).await.map_err(unread)?;
             let named = record.as_ref().and_then(|record| Revision::of(&record.metadata));
@@ -269,8 +266,8 @@ impl Start<'_> {
         }
     }
 
-    /// Takes away a pod whose start did not come to its end. What cannot be removed is logged: behind its gate it never
-    /// runs, and the next call removes it.
+    /// Takes away a pod whose start did not come to its end, and answers whether that could be done. What cannot be
+    /// removed is logged: behind its gate it never runs, and the next call ends it.
     async fn remove(&self, made: &Pod, follower: &mut Follower) -> bool {
         match self.call.end(std::slice::from_ref(made), follower).await {
             Ok(()) => true,
@@ -366,6 +363,11 @@ pub(crate) async fn make_record(call: &Call<'_>, plan: &Plan, revision: Revision
     }
 }
 
+/// Whether another caller's later start is under way or came to its end: then ours is over, and theirs is left alone.
+fn has_newer(follower: &Follower, revision: Revision) -> bool {
+    follower.pods().any(|pod| is_after(pod, revision) && !sight::has_ended(pod))
+}
+
 /// Whether Kubernetes lets the record be changed into what we want; otherwise it is made again.
 fn changes_in_place(record: &Service) -> bool {
     let Some(spec) = &record.spec else { return false };
@@ -398,22 +400,25 @@ fn redact<'a>(text: &str, values: impl Iterator<Item = &'a str>) -> String {
 /// Takes away what belongs to workloads that left the plan (S-40).
 pub(crate) async fn remove_leftovers(call: &Call<'_>, plan: &Plan, ground: &Ground) -> Result<(), Error> {
     let left = |workload: Option<&str>| workload.filter(|workload| *workload != plan.workload.name).map(str::to_owned);
-    let mut leftovers: BTreeMap<String, (Vec<&Service>, Vec<Pod>)> = BTreeMap::new();
+    let mut leftovers: BTreeMap<String, Vec<&Service>> = BTreeMap::new();
     for record in &ground.records {
         if let Some(workload) = left(objects::workload_of(&record.metadata)) {
-            leftovers.entry(workload).or_default().0.push(record);
+            leftovers.entry(workload).or_default().push(record);
         }
     }
     for pod in &ground.pods {
         if let Some(workload) = left(objects::workload_of(&pod.metadata)) {
-            leftovers.entry(workload).or_default().1.push(pod.clone());
+            leftovers.entry(workload).or_default();
         }
     }
-    for (workload, (records, pods)) in leftovers {
+    for (workload, records) in leftovers {
         for record in records {
             call.delete(record).await.map_err(unchanged)?;
         }
+        // Listed after the record went: a pod made since our own list cannot have its gate opened any more.
         let mut follower = Follower::start(call.cluster, call.env, &call.namespace(), Some(&workload));
+        call.listed(&mut follower).await?;
+        let pods: Vec<Pod> = follower.pods().cloned().collect();
         call.end(&pods, &mut follower).await?;
         let secret = call
             .read::<k8s_openapi::api::core::v1::Secret>(&objects::env_secret_name(&workload))

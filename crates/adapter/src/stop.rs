@@ -2,26 +2,30 @@
 
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Secret, Service};
 use pando_api::{Code, Error};
-use pando_cluster::names::{label, label_value};
-use pando_cluster::{DeleteOptions, Kind, ResourceVersion, Uid, budget};
+use pando_cluster::converge::ConvergeError;
+use pando_cluster::names::{is_ours, label, label_value};
+use pando_cluster::{DeleteOptions, Kind, ObjectKey, ResourceVersion, Uid};
 use serde_json::json;
 
-use crate::call::Call;
+use crate::call::{Call, name, namespace_key};
 use crate::error::{not_made, unchanged, unread};
 use crate::follow::Follower;
 use crate::ground;
-use crate::observe::{is_ended_and_named, ours};
+use crate::observe::is_ended_and_named;
 use crate::record::Seen;
 use crate::{objects, sight};
 
-/// How often a record may change under our hands before we give up.
+/// How often an object may change under our hands before we give up.
 const ROUNDS: u32 = 5;
 
 /// Ends every workload of the bundle (S-47): no pod of it runs afterwards, and none that was being started will.
 pub(crate) async fn stop(call: &Call<'_>) -> Result<(), Error> {
-    if ground::find(call).await?.is_none() {
-        return Ok(());
+    let Some(namespace) = ground::find(call).await? else { return Ok(()) };
+    if namespace.metadata.deletion_timestamp.is_some() {
+        return ground::gone(call).await;
     }
+    // Whoever made the namespace may have died before it had rights in it.
+    ground::rights(call, false).await?;
     let pods = call.workload_objects::<Pod>().await.map_err(unread)?;
     for pod in pods.iter().filter(|pod| is_ended_and_named(pod)) {
         call.retire(pod).await;
@@ -34,11 +38,7 @@ pub(crate) async fn stop(call: &Call<'_>) -> Result<(), Error> {
     }
     // Listed after the records were raised: whoever creates a pod later reads a record that names another revision.
     let mut follower = Follower::start(call.cluster, call.env, &call.namespace(), None);
-    let listed = follower.listed(call.env, budget::TRYING).await;
-    listed.map_err(|trouble| match trouble {
-        Some(error) => unread(error),
-        None => Error::new(Code::AdapterUnavailable, format!("the pods of {} could not be listed in time", call.app)),
-    })?;
+    call.listed(&mut follower).await?;
     let running: Vec<Pod> = follower.pods().filter(|pod| is_to_end(pod)).cloned().collect();
     call.end(&running, &mut follower).await
 }
@@ -61,7 +61,9 @@ fn workloads(pods: &[Pod]) -> std::collections::BTreeSet<String> {
 /// Raises the workload's record, so that it selects no pod and no start in progress may open its gate.
 async fn raise(call: &Call<'_>, workload: &str) -> Result<(), Error> {
     for _ in 0..ROUNDS {
-        let Some(record) = call.read::<Service>(workload).await.map_err(unread)? else { return Ok(()) };
+        // A stranger's Service of that name is no record: nobody opens a gate by it, and it is not ours to change.
+        let record = call.read::<Service>(workload).await.map_err(unread)?;
+        let Some(record) = record.filter(|record| is_ours(&record.metadata)) else { return Ok(()) };
         let pods = call.workload_objects::<Pod>().await.map_err(unread)?;
         let own: Vec<Pod> =
             pods.into_iter().filter(|pod| objects::workload_of(&pod.metadata) == Some(workload)).collect();
@@ -77,21 +79,34 @@ async fn raise(call: &Call<'_>, workload: &str) -> Result<(), Error> {
             Err(error) => return Err(unchanged(error)),
         }
     }
-    let key = pando_cluster::ObjectKey::namespaced(Kind::Service, call.namespace(), workload);
-    Err(not_made(pando_cluster::converge::ConvergeError::Contended { key }))
+    let key = ObjectKey::namespaced(Kind::Service, call.namespace(), workload);
+    Err(not_made(ConvergeError::Contended { key }))
 }
 
 /// Takes the bundle away (S-48). What holds data stays, and with it the namespace; with no claim at all it goes too.
 pub(crate) async fn destroy(call: &Call<'_>, keep_volumes: bool) -> Result<(), Error> {
-    // The namespace is read before the claims are listed: a claim made later moves its version, so it is not deleted with it.
-    let Some(namespace) = ground::find(call).await? else { return Ok(()) };
-    if namespace.metadata.deletion_timestamp.is_some() {
-        return ground::gone(call).await;
+    for _ in 0..ROUNDS {
+        if try_to_destroy(call, keep_volumes).await? {
+            return Ok(());
+        }
     }
+    Err(not_made(ConvergeError::Contended { key: namespace_key(&call.namespace()) }))
+}
+
+/// One attempt; `false` when the namespace changed meanwhile, be it by our own deletion whose answer was lost.
+async fn try_to_destroy(call: &Call<'_>, keep_volumes: bool) -> Result<bool, Error> {
+    // Read before the claims are listed: whoever makes a claim later moves the namespace's version first, so that it is not
+    // deleted with the claim.
+    let Some(namespace) = ground::find(call).await? else { return Ok(true) };
+    if namespace.metadata.deletion_timestamp.is_some() {
+        return ground::gone(call).await.map(|()| true);
+    }
+    ground::rights(call, false).await?;
     let claims = call.list_request(Kind::PersistentVolumeClaim);
-    let (claims, _) = call.cluster.list_all::<PersistentVolumeClaim>(&claims).await.map_err(unread)?;
+    let claims = call.with_young_rights(|| call.cluster.list_all::<PersistentVolumeClaim>(&claims)).await;
+    let (claims, _) = claims.map_err(unread)?;
     if !claims.is_empty() && !keep_volumes {
-        let names: Vec<_> = claims.iter().map(|claim| crate::call::name(&claim.metadata)).collect();
+        let names: Vec<_> = claims.iter().map(|claim| name(&claim.metadata)).collect();
         let message = format!(
             "namespace {} holds claims, which this version does not remove: {}",
             call.namespace(),
@@ -100,34 +115,37 @@ pub(crate) async fn destroy(call: &Call<'_>, keep_volumes: bool) -> Result<(), E
         return Err(Error::new(Code::PlanCapabilityUnsupported, message)
             .remedy("keep the volumes, or delete the claims by hand first"));
     }
+    // Kubernetes takes a namespace's policies away before its pods have ended: what still ran would be open to everybody.
+    empty(call).await?;
     if !claims.is_empty() {
-        return empty(call).await;
+        return Ok(true);
     }
-    let Some(uid) = Uid::of(&namespace.metadata) else { return Ok(()) };
+    let Some(uid) = Uid::of(&namespace.metadata) else { return Ok(true) };
     let options = DeleteOptions { version: ResourceVersion::of(&namespace.metadata), ..DeleteOptions::of(uid) };
-    match call.cluster.delete(&crate::call::namespace_key(&call.namespace()), &options).await {
+    match call.cluster.delete(&namespace_key(&call.namespace()), &options).await {
         Ok(()) => {
             call.note(Kind::Namespace, &call.namespace(), pando_api::Change::Deleted, Vec::new());
             call.tell("", "removing", "");
-            ground::gone(call).await
+            ground::gone(call).await.map(|()| true)
         }
-        Err(error) if error.is_not_found() => Ok(()),
+        Err(error) if error.is_not_found() => Ok(true),
+        Err(error) if error.is_conflict() => Ok(false),
         Err(error) => Err(unchanged(error)),
     }
 }
 
 /// Takes away all but what holds data and what protects it.
 async fn empty(call: &Call<'_>) -> Result<(), Error> {
-    let (records, pods) =
-        futures::try_join!(call.workload_objects::<Service>(), call.workload_objects::<Pod>()).map_err(unread)?;
-    // Without its record no start in progress may open its gate.
-    for record in &records {
+    // Without its record no start in progress may open its gate: the pods are listed after the records went.
+    for record in &call.workload_objects::<Service>().await.map_err(unread)? {
         call.delete(record).await.map_err(unchanged)?;
     }
-    let own: Vec<Pod> = pods.into_iter().filter(|pod| label_value(&pod.metadata, label::ROLE).is_none()).collect();
     let mut follower = Follower::start(call.cluster, call.env, &call.namespace(), None);
+    call.listed(&mut follower).await?;
+    let is_own = |pod: &&Pod| label_value(&pod.metadata, label::ROLE).is_none();
+    let own: Vec<Pod> = follower.pods().filter(is_own).cloned().collect();
     call.end(&own, &mut follower).await?;
-    for secret in call.workload_objects::<Secret>().await.map_err(unread)?.iter().filter(|secret| ours(*secret)) {
+    for secret in &call.workload_objects::<Secret>().await.map_err(unread)? {
         call.delete(secret).await.map_err(unchanged)?;
     }
     Ok(())

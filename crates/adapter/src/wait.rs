@@ -142,8 +142,10 @@ impl Watched {
                 call.tell(&self.workload, step, &trouble.sentence);
                 self.trouble = Some(Troubled { trouble, since: now, updates: 1 });
             }
-            // A mount's trouble is told by events only, and stays until the container is made.
-            (None, Some(before)) if before.trouble.kind == ReasonKind::Mount => self.trouble = Some(before),
+            // A mount's trouble is told by events only, and stays until the mounts and the sandbox are there.
+            (None, Some(before)) if before.trouble.kind == ReasonKind::Mount && !sight::has_sandbox(pod) => {
+                self.trouble = Some(before);
+            }
             (None, _) => {}
         }
         if step != self.step {
@@ -155,7 +157,7 @@ impl Watched {
     /// Why the pod will not run, once that has been so for long enough.
     async fn overdue(&mut self, call: &Call<'_>, pod: &Pod) -> Option<Reason> {
         let now = call.env.now();
-        if self.trouble.is_none() && now.since(self.asked) >= ASK_EVENTS {
+        if self.trouble.is_none() && !sight::has_sandbox(pod) && now.since(self.asked) >= ASK_EVENTS {
             self.asked = now;
             self.ask(call, pod).await;
         }
@@ -192,7 +194,8 @@ impl Watched {
         if let Some((reason, message)) = call.newest_event(pod, wanted).await {
             let sentence = format!("{reason}: {message}");
             call.tell(&self.workload, self.step, &sentence);
-            let trouble = Trouble { kind: ReasonKind::Mount, sentence, patience: Patience::Long(budget::MOUNT_ERROR) };
+            let patience = if reason == "FailedAttachVolume" { budget::ATTACH_ERROR } else { budget::MOUNT_ERROR };
+            let trouble = Trouble { kind: ReasonKind::Mount, sentence, patience: Patience::Long(patience) };
             self.trouble = Some(Troubled { trouble, since: call.env.now(), updates: 1 });
         }
     }

@@ -41,6 +41,8 @@ pub const RATE_LIMIT: Duration = Duration::from_secs(30);
 pub const CONFIG_ERROR: Duration = Duration::from_secs(15);
 /// A volume or file that cannot be mounted.
 pub const MOUNT_ERROR: Duration = Duration::from_mins(2);
+/// A volume that cannot be attached: to force it off a dead node takes 360 s.
+pub const ATTACH_ERROR: Duration = Duration::from_mins(8);
 /// A quota that was widened and has not taken effect.
 pub const QUOTA_SETTLES: Duration = Duration::from_secs(10);
 /// How long facts about nodes and the API server's addresses are used before they are read again.

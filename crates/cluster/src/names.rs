@@ -37,6 +37,8 @@ pub mod annotation {
     pub const TEMPLATE_DIGEST: &str = "pando.dev/template-digest";
     /// The key of the environment's digest, on the environment's Secret.
     pub const ENV_DIGEST_KEY: &str = "pando.dev/env-digest-key";
+    /// The exact id of the volume that a claim is.
+    pub const VOLUME_ID: &str = "pando.dev/volume-id";
     /// The request that wrote an object last.
     pub const REQUEST_ID: &str = "pando.dev/request-id";
     /// Whether an autoscaler may move the pod to empty a node.

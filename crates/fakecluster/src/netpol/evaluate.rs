@@ -149,7 +149,12 @@ impl Plugin {
     fn every() -> impl Iterator<Item = Self> {
         [HostPods::AreNodes, HostPods::ArePods].into_iter().flat_map(|host_pods| {
             [ServiceRewrite::BeforePolicy, ServiceRewrite::AfterPolicy].into_iter().flat_map(move |service_rewrite| {
-                [false, true].map(|other_protocols_pass| Self { host_pods, service_rewrite, other_protocols_pass, judges_own_node: false })
+                [false, true].map(|other_protocols_pass| Self {
+                    host_pods,
+                    service_rewrite,
+                    other_protocols_pass,
+                    judges_own_node: false,
+                })
             })
         })
     }

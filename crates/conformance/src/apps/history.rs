@@ -1,0 +1,114 @@
+//! Everything that happened to an app's pods.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use pando_cluster::env::Task;
+use pando_cluster::names::START_GATE;
+use pando_cluster::{Kind, ListRequest, Resource, Scope, Told, list_watch};
+
+use super::App;
+use crate::bed::eventually;
+
+/// Longer than a watch takes to tell what is there.
+const SOON: Duration = Duration::from_secs(30);
+
+/// A record of an app's pods, from its beginning on: a moment for each thing that happened.
+#[derive(Debug)]
+pub(crate) struct History {
+    moments: Arc<Mutex<Vec<Pods>>>,
+    _task: Task,
+}
+
+/// The pods there were at a moment, by name.
+type Pods = BTreeMap<String, Pod>;
+
+impl History {
+    /// Begins the record.
+    pub(crate) async fn of(app: &App<'_>) -> Self {
+        let request = ListRequest::of(Kind::Pod, Scope::Namespace(app.namespace.clone()));
+        let moments = Arc::new(Mutex::new(Vec::new()));
+        let (cluster, env, record) = (app.bed.admin(), app.bed.env().clone(), Arc::clone(&moments));
+        let clock = env.clone();
+        let task = env.spawn("history of an app", async move {
+            list_watch(&*cluster, &clock, &request, |told| take(&mut lock(&record), told)).await;
+        });
+        let history = Self { moments, _task: task };
+        let begun = || async { (!lock(&history.moments).is_empty()).then_some(()) };
+        eventually(app.bed.env(), "the record of the app's pods begins", SOON, begun).await;
+        history
+    }
+
+    /// The record up to now, with everything that the cluster had done by then.
+    pub(crate) async fn until_now(&self, app: &App<'_>) -> Moments {
+        let now: Vec<Pod> = app.all().await;
+        let version = |pod: &Pod| (pod.metadata.uid.clone(), pod.metadata.resource_version.clone());
+        let now: Vec<_> = now.iter().map(version).collect();
+        let told = || async {
+            let moments = lock(&self.moments);
+            let position = moments.iter().rposition(|pods| {
+                let known: Vec<_> = pods.values().map(version).collect();
+                known == now
+            })?;
+            Some(Moments(moments[..=position].to_vec()))
+        };
+        eventually(app.bed.env(), "the record of the app's pods has caught up", SOON, told).await
+    }
+}
+
+/// Moments in their order.
+#[derive(Debug)]
+pub(crate) struct Moments(Vec<Pods>);
+
+impl Moments {
+    /// How many pods of this sort there were at the worst moment.
+    pub(crate) fn most(&self, is: impl Fn(&Pod) -> bool) -> usize {
+        self.0.iter().map(|pods| pods.values().filter(|pod| is(pod)).count()).max().unwrap_or(0)
+    }
+
+    /// The identities of all pods that were ever of this sort.
+    pub(crate) fn ever(&self, is: impl Fn(&Pod) -> bool) -> std::collections::BTreeSet<String> {
+        let all = self.0.iter().flat_map(BTreeMap::values);
+        all.filter(|pod| is(pod)).filter_map(|pod| pod.metadata.uid.clone()).collect()
+    }
+}
+
+fn lock(moments: &Mutex<Vec<Pods>>) -> std::sync::MutexGuard<'_, Vec<Pods>> {
+    moments.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn take(moments: &mut Vec<Pods>, told: Told) {
+    let named = |pod: Pod| (pod.metadata.name.clone().unwrap_or_default(), pod);
+    let mut pods = moments.last().cloned().unwrap_or_default();
+    match told {
+        Told::All(objects) => pods = objects.into_iter().filter_map(Pod::from_object).map(named).collect(),
+        Told::Is(object) => pods.extend(Pod::from_object(object).map(named)),
+        Told::Gone(object) => {
+            pods.remove(object.meta().name.as_deref().unwrap_or_default());
+        }
+        Told::Fresh | Told::Broken(_) => return,
+    }
+    moments.push(pods);
+}
+
+/// Whether the pod is behind the scheduling gate: it does not run.
+fn is_gated(pod: &Pod) -> bool {
+    let gates = pod.spec.iter().flat_map(|spec| spec.scheduling_gates.iter().flatten());
+    gates.into_iter().any(|gate| gate.name == START_GATE)
+}
+
+/// Whether the pod's phase says that nothing of it runs any more.
+pub(crate) fn has_ended(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    matches!(phase, Some("Succeeded" | "Failed"))
+}
+
+/// Whether the pod may run, or does: at no moment may a workload have two of these. The end of its app shows a moment
+/// before its phase.
+pub(crate) fn may_run(pod: &Pod) -> bool {
+    let containers = pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
+    let mut states = containers.filter_map(|container| container.state.as_ref());
+    !is_gated(pod) && !has_ended(pod) && !states.any(|state| state.terminated.is_some())
+}

@@ -1,0 +1,218 @@
+//! An app that cannot be started: why, what to do about it, and that nothing of it is left.
+
+use std::time::Duration;
+
+use futures::future::join;
+use k8s_openapi::api::core::v1::Pod;
+use pando_api::{BundlePlan, Code, Error, Outcome, RuntimeAdapter as _};
+use pando_cluster::Kind;
+use pando_fakecluster::Image;
+use pando_fakecluster::behaviour::Behaviour;
+use serde_json::{Value, json};
+
+use super::fixture::{SOON, delete};
+use crate::apps::{App, History, listen, of_web, with, with_env};
+use crate::bed::{Bed, eventually};
+
+/// What an error of a start must tell.
+struct Told<'a> {
+    code: Code,
+    /// The kind of its cause, as it is written.
+    cause: &'a str,
+    /// Words of its sentence.
+    words: &'a [&'a str],
+    /// Words of its remedy.
+    remedy: &'a str,
+}
+
+/// The error says what it must, and nothing of the start is left.
+async fn is_told(app: &App<'_>, error: &Error, told: &Told<'_>) {
+    assert_eq!(error.code, told.code, "{error}");
+    assert_eq!(error.details["reason"]["kind"], told.cause, "{error}");
+    for word in told.words {
+        assert!(error.to_string().contains(word), "{word:?} in {error}");
+    }
+    let remedy = error.remedy.as_deref().unwrap_or_default();
+    assert!(remedy.contains(told.remedy), "{:?} in {remedy:?}", told.remedy);
+    let of_web = &error.details["workloads"][0];
+    assert_eq!((&of_web["workload"], &of_web["outcome"]), (&json!("web"), &json!("failed")));
+    assert!(error.details["written"].as_array().is_some_and(|written| !written.is_empty()));
+    assert_eq!(app.all::<Pod>().await, [], "no pod is left that could start later");
+    let web = app.observed().await;
+    assert!(web.present && !web.running, "{web:?}");
+}
+
+async fn fails(app: &App<'_>, plan: &BundlePlan, told: &Told<'_>) {
+    let error = app.refused(plan).await;
+    is_told(app, &error, told).await;
+}
+
+/// Settings in which a start that hangs is over soon.
+fn impatient() -> Value {
+    json!({"start_timeout_seconds": 45})
+}
+
+pub(super) async fn an_image_that_cannot_be_had_is_told_by_its_name(bed: &dyn Bed) {
+    let app = App::with(bed, "noimage", &impatient());
+    for image in ["registry.invalid/nothing:1", "registry.invalid/NOTHING:1"] {
+        let plan = with(app.plan(&Behaviour::Run), |web| web.image = image.into());
+        let told = Told { code: Code::AdapterFailed, cause: "image", words: &[image], remedy: "image's name" };
+        fails(&app, &plan, &told).await;
+    }
+    app.apply(&app.plan(&Behaviour::Run)).await;
+    assert!(app.observed().await.running, "one that can be had is started all the same");
+}
+
+pub(super) async fn a_registry_that_limits_pulls_is_told_as_that(bed: &dyn Bed) {
+    let fake = bed.memory().expect("a cluster in memory").fake();
+    let image = "registry.test/limited:1";
+    let message =
+        format!("failed to pull and unpack image {image:?}: 429 Too Many Requests - toomanyrequests: slow down");
+    fake.set_image(image, Image::Fails { message });
+    let app = App::new(bed, "limited");
+    let plan = with(app.plan(&Behaviour::Run), |web| web.image = image.into());
+    let begun = bed.env().now();
+    let told = Told { code: Code::AdapterRegistryRateLimited, cause: "image", words: &[image], remedy: "wait" };
+    fails(&app, &plan, &told).await;
+    let waited = bed.env().now().since(begun);
+    assert!(waited >= Duration::from_secs(30) && waited < SOON, "it may pass: {waited:?}");
+}
+
+pub(super) async fn a_registry_that_comes_back_in_time_is_waited_for(bed: &dyn Bed) {
+    let fake = bed.memory().expect("a cluster in memory").fake();
+    let image = "registry.test/away:1";
+    fake.set_image(
+        image,
+        Image::Fails { message: format!("failed to resolve reference {image:?}: dial tcp: i/o timeout") },
+    );
+    let app = App::new(bed, "away");
+    let plan = with(app.plan(&Behaviour::Run), |web| web.image = image.into());
+    let (context, mut steps) = listen(app.context());
+    let healing = async {
+        while !steps.until("preparing the container").await.waiting_for.contains("i/o timeout") {}
+        fake.set_image(image, Image::Pulled { after: Duration::from_secs(1) });
+    };
+    let (result, ()) = join(app.apply_as(&plan, &context), healing).await;
+    assert_eq!(of_web(&result).outcome, Outcome::Created);
+}
+
+pub(super) async fn what_no_node_has_room_for_is_told_in_the_schedulers_words(bed: &dyn Bed) {
+    let nowhere = json!({"unschedulable_seconds": 1, "node_selector": "pando.dev/nobody-has-this=yes"});
+    let app = App::with(bed, "nowhere", &nowhere);
+    let told = Told {
+        code: Code::CapacityWouldOversubscribe,
+        cause: "scheduling",
+        words: &["didn't match Pod's node affinity/selector"],
+        remedy: "add a node",
+    };
+    fails(&app, &app.plan(&Behaviour::Run), &told).await;
+    let app = App::with(bed, "huge", &json!({"unschedulable_seconds": 1}));
+    let huge = with(app.plan(&Behaviour::Run), |web| web.resources.memory_bytes = 1 << 50);
+    let told = Told {
+        code: Code::CapacityWouldOversubscribe,
+        cause: "scheduling",
+        words: &["Insufficient memory"],
+        remedy: "ask for less",
+    };
+    fails(&app, &huge, &told).await;
+}
+
+pub(super) async fn a_program_that_is_not_there_is_told_without_the_runtimes_words(bed: &dyn Bed) {
+    let app = App::new(bed, "noprogram");
+    let plan =
+        app.plan(&Behaviour::StartError { message: "exec: \"/no-such-program\": stat: no such file".to_owned() });
+    let told = Told {
+        code: Code::AdapterFailed,
+        cause: "start_error",
+        words: &["could not be started"],
+        remedy: "entrypoint",
+    };
+    let error = app.refused(&plan).await;
+    is_told(&app, &error, &told).await;
+    // Those may hold what the program was given.
+    assert!(!error.to_string().contains("stat") && !format!("{:?}", error.details).contains("exec:"), "{error:?}");
+}
+
+pub(super) async fn a_container_that_cannot_be_configured_is_told_with_its_cause(bed: &dyn Bed) {
+    let app = App::new(bed, "noconfig");
+    let plan = with_env(app.plan(&Behaviour::Run), &[("A", "1")]);
+    let (context, mut steps) = listen(app.context());
+    // While the pod proves its isolation, what its app is configured from goes.
+    let spoiling = async {
+        steps.until("proving isolation").await;
+        delete(bed, &app.key(Kind::Secret, "pando-env-web")).await;
+    };
+    let (answer, ()) = join(app.runtime.apply(&plan, &context), spoiling).await;
+    let told = Told {
+        code: Code::AdapterFailed,
+        cause: "config",
+        words: &["secret \"pando-env-web\" not found"],
+        remedy: "environment",
+    };
+    is_told(&app, &answer.expect_err("its environment is gone"), &told).await;
+    app.apply(&plan).await;
+    assert!(app.observed().await.running, "the next apply makes it again");
+}
+
+pub(super) async fn an_app_that_takes_too_much_memory_was_killed_for_it(bed: &dyn Bed) {
+    let app = App::new(bed, "memory");
+    let plan = with(app.plan(&Behaviour::EatMemory), |web| web.resources.memory_bytes = 64 << 20);
+    let outcome = of_web(&app.apply(&plan).await).outcome.clone();
+    let ended = Outcome::Ended { exit_code: Some(137) };
+    assert!(outcome == Outcome::Created || outcome == ended, "{outcome:?}");
+    eventually(bed.env(), "it was killed", SOON, || async {
+        app.observed().await.exit_code.filter(|code| *code == 137)
+    })
+    .await;
+    let web = app.observed().await;
+    let reason = web.reason.expect("a killed app has a reason");
+    // The node notices the cause of some only; the limit makes it probable for the others.
+    let known = matches!(reason.kind, pando_api::ReasonKind::OutOfMemory | pando_api::ReasonKind::Killed);
+    assert!(known && reason.sentence.contains("memory") && !web.running, "{reason:?}");
+    assert_eq!(app.apply(&plan).await.workloads.len(), 1, "it is started again when core says so, not by itself");
+}
+
+pub(super) async fn memory_is_named_where_the_node_noticed_it(bed: &dyn Bed) {
+    let fake = bed.memory().expect("a cluster in memory").fake();
+    let app = App::new(bed, "oom");
+    app.apply(&app.plan(&Behaviour::Run)).await;
+    assert!(fake.kill_for_memory(&crate::apps::pod_name(&app.pod().await), "app"));
+    let reason = eventually(bed.env(), "it was killed", SOON, || async { app.observed().await.reason }).await;
+    assert_eq!(reason.kind, pando_api::ReasonKind::OutOfMemory);
+}
+
+pub(super) async fn a_lost_node_is_told_and_its_app_does_not_count_as_running(bed: &dyn Bed) {
+    let fake = bed.memory().expect("a cluster in memory").fake();
+    let app = App::new(bed, "lostnode");
+    app.apply(&app.plan(&Behaviour::Run)).await;
+    let pod = app.pod().await;
+    let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).expect("it is on a node");
+    fake.lose_node(&node);
+    let reason = eventually(bed.env(), "the node is lost", 2 * SOON, || async {
+        let web = app.observed().await;
+        web.reason.filter(|_| !web.running)
+    })
+    .await;
+    assert_eq!(reason.kind, pando_api::ReasonKind::NodeLost);
+    assert!(reason.sentence.contains(&node), "{}", reason.sentence);
+    // It cannot be ended there, and a second one beside it would be two.
+    let history = History::of(&app).await;
+    let error = app.refused(&app.plan(&Behaviour::Listen { ports: vec![8080] })).await;
+    assert!(error.code == Code::AdapterFailed && error.to_string().contains(&node), "{error}");
+    assert_eq!(history.until_now(&app).await.most(|_| true), 1);
+}
+
+pub(super) async fn a_caller_waits_no_longer_than_it_said(bed: &dyn Bed) {
+    let fake = bed.memory().expect("a cluster in memory").fake();
+    let image = "registry.test/slow:1";
+    fake.set_image(image, Image::Pulled { after: Duration::from_mins(5) });
+    let app = App::new(bed, "hurried");
+    let plan = with(app.plan(&Behaviour::Run), |web| web.image = image.into());
+    let context = pando_api::CallContext { deadline: Some(Duration::from_secs(20)), ..app.context() };
+    let begun = bed.env().now();
+    let error = app.runtime.apply(&plan, &context).await.expect_err("the image takes longer");
+    let waited = bed.env().now().since(begun);
+    assert!(waited >= Duration::from_secs(20) && waited < Duration::from_secs(25), "{waited:?}");
+    assert_eq!(error.code, Code::AdapterFailed, "{error}");
+    assert_eq!(app.all::<Pod>().await, []);
+}

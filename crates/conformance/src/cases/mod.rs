@@ -1,0 +1,212 @@
+//! The table of everything that must be true.
+
+mod apps;
+mod apps_changes;
+mod apps_failures;
+mod apps_repairs;
+mod budget;
+mod fixture;
+mod gate;
+mod isolation;
+mod lists;
+mod packets;
+mod pods;
+mod port;
+mod refusals;
+mod rights;
+mod watches;
+
+use pando_cluster::env::BoxFuture;
+
+use crate::bed::{Bed, Need};
+
+/// One thing that must be true.
+#[derive(Clone, Copy, Debug)]
+pub struct Case {
+    /// Its name, a fact: `port::a_name_is_taken_once`.
+    pub name: &'static str,
+    /// What it asks of a bed.
+    pub needs: &'static [Need],
+    /// When it runs.
+    pub profile: Profile,
+    /// Proves it, or panics with what was different.
+    pub run: for<'a> fn(&'a dyn Bed) -> BoxFuture<'a, ()>,
+}
+
+/// How much is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Profile {
+    /// What every change must pass.
+    Ci,
+    /// Also what takes long on a real cluster.
+    Full,
+}
+
+/// Lists cases of a module, each by the name of its function and what it needs.
+macro_rules! cases {
+    ($($module:ident { $($name:ident $([$($need:ident)+])? $($profile:ident)?;)+ })+) => {
+        &[$($(Case {
+            name: concat!(stringify!($module), "::", stringify!($name)),
+            needs: &[$($(Need::$need),+)?],
+            profile: cases!(@profile $($profile)?),
+            run: |bed| Box::pin($module::$name(bed)),
+        },)+)+]
+    };
+    (@profile) => { Profile::Ci };
+    (@profile full) => { Profile::Full };
+}
+
+/// Every case, by module. On a bed where time costs nothing both profiles run.
+pub const CASES: &[Case] = cases! {
+    port {
+        what_was_created_is_what_is_read;
+        what_is_not_there_is_none;
+        a_name_is_taken_once;
+        a_name_is_taken_while_its_holder_is_being_deleted;
+        a_namespace_that_is_not_there_takes_nothing;
+        a_namespace_that_is_being_deleted_takes_nothing_new;
+        a_namespace_takes_everything_in_it_along;
+        a_patch_for_an_old_version_changes_nothing;
+        a_patch_of_what_is_gone_finds_nothing;
+        a_null_removes_a_member_and_the_rest_stays;
+        a_patch_that_changes_nothing_leaves_the_version;
+        of_two_writers_at_one_version_one_wins;
+        another_object_of_the_name_is_not_deleted;
+        an_object_at_a_newer_version_is_not_deleted;
+        what_was_deleted_is_gone_and_its_name_free;
+    }
+    lists {
+        pages_hold_every_object_once_in_order;
+        all_pages_are_of_one_version;
+        a_list_of_nothing_is_empty;
+        labels_choose;
+        a_name_chooses;
+        a_list_of_everything_spans_namespaces;
+    }
+    watches {
+        a_watch_from_a_list_misses_nothing;
+        only_what_is_asked_for_is_told;
+        an_object_that_loses_its_labels_is_told_as_gone;
+        a_version_that_is_no_longer_kept_has_expired;
+        a_watch_ends_in_its_time;
+        a_quiet_watch_is_told_that_nothing_happened [Clock];
+    }
+    refusals {
+        a_bad_name_is_refused_by_its_field;
+        the_role_of_a_binding_cannot_be_changed;
+        a_headless_service_does_not_become_a_node_port;
+        a_pod_without_its_account_is_refused;
+        a_quota_of_none_refuses_a_node_port;
+        a_quota_of_memory_wants_limits;
+        a_full_quota_takes_no_more;
+        the_baseline_refuses_a_privileged_pod;
+        a_running_spec_is_not_changed;
+        a_gate_is_only_ever_opened;
+    }
+    rights {
+        what_no_role_allows_is_forbidden_by_name;
+        a_binding_gives_rights_in_its_namespace_only;
+        only_the_role_for_apps_can_be_bound;
+        the_addresses_of_the_api_server_can_be_read;
+    }
+    pods {
+        a_gated_pod_does_not_run [Kubelet];
+        a_gated_pod_goes_at_once;
+        an_opened_gate_lets_the_pod_run [Kubelet];
+        a_failed_pod_stays_failed [Kubelet];
+        an_ended_pod_goes_at_once [Kubelet];
+        a_pod_stays_until_its_containers_have_ended [Kubelet];
+        a_second_deletion_may_only_hasten [Kubelet];
+        an_image_that_cannot_be_had_is_told [Kubelet];
+        a_log_is_what_was_printed_in_order [Kubelet];
+        only_the_last_lines_of_a_log_when_asked [Kubelet];
+        a_followed_log_ends_with_its_container [Kubelet];
+    }
+    packets {
+        without_a_policy_everybody_reaches_a_listener [Kubelet Packets];
+        a_headless_service_gives_its_pod_a_name [Kubelet Packets];
+        a_policy_closes_what_it_selects [Kubelet Packets];
+        a_policy_opens_to_those_it_names_and_nobody_else [Kubelet Packets];
+        a_program_tells_what_it_dialled [Kubelet Packets];
+        a_program_that_waits_to_be_closed_in_goes_on_then [Kubelet Packets];
+    }
+    apps {
+        a_new_app_gets_all_it_stands_on_before_its_pod [Kubelet];
+        a_running_app_is_observed_with_its_image_and_its_start [Kubelet];
+        what_never_was_is_nothing_to_observe_stop_or_destroy;
+        its_service_is_headless_and_selects_exactly_its_pod [Kubelet];
+        the_environment_reaches_the_app_as_it_was_written [Kubelet];
+        the_environment_is_in_its_secret_and_nowhere_else [Kubelet];
+        a_satisfied_plan_is_not_written_again [Kubelet Audit];
+        a_plan_that_is_wrong_writes_nothing [Audit];
+        a_start_tells_what_it_waits_for [Kubelet];
+        health_has_no_verdict_until_its_time_and_stops_nothing [Kubelet];
+    }
+    apps_changes {
+        a_changed_plan_replaces_the_pod_when_the_old_one_is_gone [Kubelet];
+        two_callers_at_once_start_one_pod [Kubelet];
+        a_stopped_app_is_there_and_does_not_run [Kubelet];
+        what_is_stopped_while_it_starts_does_not_start_later [Kubelet];
+        an_app_that_ends_at_once_has_ended_with_its_code [Kubelet];
+        an_ended_pod_leaves_the_endpoints_when_it_is_met [Kubelet];
+        a_renamed_workload_leaves_nothing_of_the_old_name [Kubelet];
+        a_destroyed_app_is_gone_with_its_namespace [Kubelet];
+        a_namespace_that_is_going_is_waited_for [Kubelet];
+        a_namespace_that_does_not_go_is_an_error_with_its_cause [Kubelet Clock];
+        a_namespace_that_is_not_the_apps_is_refused_and_untouched [Audit];
+    }
+    apps_repairs {
+        what_was_changed_by_hand_is_repaired_and_told [Kubelet];
+        a_role_binding_to_another_role_is_replaced [Kubelet];
+        a_strangers_policy_is_told_and_left_alone [Kubelet];
+        what_was_deleted_by_hand_is_told_and_made_again [Kubelet];
+        a_lost_environment_is_made_again_and_the_app_runs_on [Kubelet];
+        a_lost_record_is_made_again_with_a_number_never_used [Kubelet];
+        a_record_of_another_type_is_made_again [Kubelet];
+        a_strangers_service_of_the_workloads_name_is_refused_and_untouched [Kubelet];
+    }
+    apps_failures {
+        an_image_that_cannot_be_had_is_told_by_its_name [Kubelet];
+        a_registry_that_limits_pulls_is_told_as_that [Memory];
+        a_registry_that_comes_back_in_time_is_waited_for [Memory];
+        what_no_node_has_room_for_is_told_in_the_schedulers_words [Kubelet];
+        a_program_that_is_not_there_is_told_without_the_runtimes_words [Kubelet];
+        a_container_that_cannot_be_configured_is_told_with_its_cause [Kubelet Packets];
+        an_app_that_takes_too_much_memory_was_killed_for_it [Kubelet];
+        memory_is_named_where_the_node_noticed_it [Memory];
+        a_lost_node_is_told_and_its_app_does_not_count_as_running [Memory];
+        a_caller_waits_no_longer_than_it_said [Memory];
+    }
+    isolation {
+        only_pandos_server_and_the_apps_own_pods_reach_an_app [Kubelet Packets AppImage];
+        an_app_reaches_the_outside_and_nothing_of_the_cluster [Kubelet Packets Outside TwoNodes];
+        nobody_answers_for_a_stopped_app [Kubelet Packets];
+    }
+    gate {
+        eight_fresh_pods_reach_nobody_from_their_first_instruction [Kubelet Packets];
+        forty_fresh_pods_reach_nobody_from_their_first_instruction [Kubelet Packets] full;
+        a_gate_that_never_closes_is_an_error_with_its_node [Kubelet Packets];
+        a_gate_whose_probe_cannot_run_is_not_passed [Kubelet Packets AppImage];
+        a_gate_passes_as_whatever_user_the_app_runs [Kubelet Packets];
+    }
+    budget {
+        a_first_apply_of_a_fresh_process [Memory];
+        a_first_apply_of_a_warm_process [Memory];
+        an_apply_of_a_satisfied_plan [Memory];
+        an_observation [Memory];
+        an_upstream_costs_no_call [Memory];
+    }
+};
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_case_has_a_name_of_its_own() {
+        let names: BTreeSet<_> = CASES.iter().map(|case| case.name).collect();
+        assert_eq!(names.len(), CASES.len());
+    }
+}

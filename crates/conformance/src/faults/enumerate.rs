@@ -1,0 +1,166 @@
+//! Every schedule of one fault, of every scenario.
+
+use std::fmt;
+
+use super::fault::Fault;
+use super::planted::Bug;
+use super::play::{Played, Reference, Schedule, play};
+use super::scenario::{SCENARIOS, Scenario};
+
+/// Where to find one telling again.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    /// The scenario.
+    pub scenario: &'static Scenario,
+    /// The seed of everything else.
+    pub seed: u64,
+    /// What goes wrong.
+    pub schedule: Schedule,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{}", self.scenario.name, self.seed, self.schedule)
+    }
+}
+
+impl Place {
+    /// Reads a place as it is printed.
+    ///
+    /// # Errors
+    ///
+    /// What of it is wrong.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let parts: Vec<_> = text.split(':').collect();
+        let number = |text: &str| text.parse::<u64>().map_err(|_| format!("{text:?} is no number"));
+        let place = |text: &str| number(text).and_then(|it| usize::try_from(it).map_err(|error| error.to_string()));
+        let scenario = Scenario::named(parts[0]).ok_or_else(|| format!("{:?} is no scenario", parts[0]))?;
+        let (seed, schedule) = match parts[1..] {
+            [seed] | [seed, "undisturbed"] => (seed, Schedule::Undisturbed),
+            [seed, caller, awaits, "dropped"] => {
+                (seed, Schedule::Dropped { caller: place(caller)?, awaits: number(awaits)? })
+            }
+            [seed, caller, call, fault] => {
+                (seed, Schedule::Fault { caller: place(caller)?, call: place(call)?, fault: fault.parse()? })
+            }
+            _ => return Err(format!("{text:?} is not SCENARIO:SEED[:CALLER:CALL:FAULT]")),
+        };
+        Ok(Self { scenario, seed: number(seed)?, schedule })
+    }
+}
+
+/// A telling in which something was wrong.
+#[derive(Clone, Debug)]
+pub struct Finding {
+    /// Which one.
+    pub place: Place,
+    /// The invariants that were broken, each a line.
+    pub broken: Vec<String>,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for line in &self.broken {
+            writeln!(f, "{line}")?;
+        }
+        write!(f, "  to run it again: PANDO_FAULT={} cargo test -p pando-conformance --test faults", self.place)
+    }
+}
+
+/// What an enumeration came to.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// How many schedules were played.
+    pub schedules: usize,
+    /// Those in which something was wrong.
+    pub findings: Vec<Finding>,
+}
+
+/// Plays every schedule of `scenario` from each of `seeds`, and stops after `enough` findings.
+///
+/// Some are played twice: two runs of one seed must be one run.
+pub fn enumerate(
+    scenario: &'static Scenario,
+    seeds: impl Iterator<Item = u64>,
+    bug: Option<Bug>,
+    enough: usize,
+) -> Report {
+    let mut run = Run { scenario, bug, enough, report: Report::default() };
+    for seed in seeds {
+        let undisturbed = run.play(seed, Schedule::Undisturbed, None);
+        let reference = Some(Reference { calls: &undisturbed.calls, state: &undisturbed.state });
+        for (caller, calls) in undisturbed.calls.iter().enumerate() {
+            for (call, asked) in calls.iter().enumerate() {
+                for fault in Fault::of(*asked) {
+                    run.play(seed, Schedule::Fault { caller, call, fault }, reference);
+                }
+            }
+            for awaits in 0.. {
+                let played = run.play(seed, Schedule::Dropped { caller, awaits }, reference);
+                if run.is_done() || played.ended[caller] {
+                    break;
+                }
+            }
+        }
+    }
+    run.report
+}
+
+/// Plays one schedule; answers what was wrong with it.
+pub fn replay(place: Place) -> Option<Finding> {
+    let Place { scenario, seed, schedule } = place;
+    let undisturbed = play(scenario, seed, Schedule::Undisturbed, None, None);
+    let reference = Reference { calls: &undisturbed.calls, state: &undisturbed.state };
+    let reference = (schedule != Schedule::Undisturbed).then_some(reference);
+    let broken = play(scenario, seed, schedule, None, reference).broken;
+    (!broken.is_empty()).then_some(Finding { place, broken })
+}
+
+/// Plays all scenarios with `bug` planted until it is caught; answers after how many schedules, and how.
+pub fn catch(bug: Bug, seed: u64) -> (usize, Option<Finding>) {
+    let mut schedules = 0;
+    for scenario in SCENARIOS {
+        let mut report = enumerate(scenario, std::iter::once(seed), Some(bug), 1);
+        schedules += report.schedules;
+        if let Some(finding) = report.findings.pop() {
+            return (schedules, Some(finding));
+        }
+    }
+    (schedules, None)
+}
+
+struct Run {
+    scenario: &'static Scenario,
+    bug: Option<Bug>,
+    enough: usize,
+    report: Report,
+}
+
+/// One schedule of so many is played twice.
+const TWICE: usize = 50;
+
+impl Run {
+    fn is_done(&self) -> bool {
+        self.report.findings.len() >= self.enough
+    }
+
+    fn play(&mut self, seed: u64, schedule: Schedule, reference: Option<Reference<'_>>) -> Played {
+        if self.is_done() {
+            return Played { ended: vec![true; self.scenario.ops.len()], ..Played::default() };
+        }
+        let mut played = play(self.scenario, seed, schedule, self.bug, reference);
+        let mut broken = std::mem::take(&mut played.broken);
+        if self.report.schedules % TWICE == 0 {
+            let again = play(self.scenario, seed, schedule, self.bug, reference);
+            if again.hash != played.hash {
+                broken.push("two runs of this seed differ: something outside Env had a say".to_owned());
+            }
+        }
+        self.report.schedules += 1;
+        if !broken.is_empty() {
+            let place = Place { scenario: self.scenario, seed, schedule };
+            self.report.findings.push(Finding { place, broken });
+        }
+        played
+    }
+}
