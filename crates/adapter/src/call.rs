@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Event, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use pando_api::{CallContext, Change, Code, Error, Progress, Written};
+use pando_api::{CallContext, Change, Code, Error, Progress, Secret, Written};
 use pando_cluster::converge::{self, Converge, ConvergeError, Converged, Known};
 use pando_cluster::env::Instant;
 use pando_cluster::names::{AppNamespace, annotation, label};
@@ -32,6 +32,8 @@ pub(crate) struct Call<'a> {
     pub(crate) app: &'a AppNamespace,
     began: Instant,
     stamp: BTreeMap<String, String>,
+    /// Values that no text of this call may show.
+    hidden: Vec<&'a str>,
     written: Mutex<Vec<Written>>,
 }
 
@@ -47,7 +49,27 @@ impl<'a> Call<'a> {
             "" => BTreeMap::new(),
             id => [(annotation::REQUEST_ID.to_owned(), id.to_owned())].into(),
         };
-        Self { cluster, env, settings, context, app, began: env.now(), stamp, written: Mutex::default() }
+        Self {
+            cluster,
+            env,
+            settings,
+            context,
+            app,
+            began: env.now(),
+            stamp,
+            hidden: Vec::new(),
+            written: Mutex::default(),
+        }
+    }
+
+    /// Lets no text that passes [`Call::redact`] show these values.
+    pub(crate) fn hide(&mut self, values: impl Iterator<Item = &'a Secret>) {
+        self.hidden.extend(values.map(Secret::expose));
+    }
+
+    /// Somebody else's text without the values that are to be hidden.
+    pub(crate) fn redact(&self, text: &str) -> String {
+        redact(text, &self.hidden)
     }
 
     /// The namespace's name.
@@ -70,7 +92,7 @@ impl<'a> Call<'a> {
         self.context.tell(Progress {
             workload: workload.to_owned(),
             step: step.to_owned(),
-            waiting_for: waiting_for.to_owned(),
+            waiting_for: self.redact(waiting_for),
             since: self.env.wall.now(),
         });
     }
@@ -227,21 +249,22 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// The newest warning that Kubernetes told about a pod; some causes live nowhere else (S-84).
-    pub(crate) async fn newest_event(&self, pod: &Pod, wanted: impl Fn(&Event) -> bool) -> Option<(String, String)> {
-        let uid = Uid::of(&pod.metadata)?;
+    /// Reason and message of the newest event about a pod that is `wanted`; some causes live nowhere else (S-84).
+    pub(crate) async fn newest_event(
+        &self,
+        pod: &Pod,
+        wanted: impl Fn(&Event) -> bool,
+    ) -> Result<Option<(String, String)>, ClusterError> {
+        let Some(uid) = Uid::of(&pod.metadata) else { return Ok(None) };
         let about = Selector::everything().equals("involvedObject.uid", uid.as_str());
         let request = self.list_request(Kind::Event).with_fields(about);
-        let (events, _) = self.cluster.list_all::<Event>(&request).await.ok()?;
-        let newest = events.into_iter().filter(wanted).max_by_key(|event| {
-            event
-                .last_timestamp
-                .as_ref()
-                .or(event.first_timestamp.as_ref())
-                .map(|time| time.0)
-                .or(event.event_time.as_ref().map(|time| time.0))
-        })?;
-        Some((newest.reason.unwrap_or_default(), newest.message.unwrap_or_default()))
+        let (events, _) = self.cluster.list_all::<Event>(&request).await?;
+        let time = |event: &Event| {
+            let last = event.last_timestamp.as_ref().or(event.first_timestamp.as_ref()).map(|time| time.0);
+            last.or(event.event_time.as_ref().map(|time| time.0))
+        };
+        let newest = events.into_iter().filter(wanted).max_by_key(time);
+        Ok(newest.map(|event| (event.reason.unwrap_or_default(), event.message.unwrap_or_default())))
     }
 
     /// The object of this key, read now.
@@ -249,6 +272,14 @@ impl<'a> Call<'a> {
         let namespace = self.namespace();
         self.with_young_rights(|| self.cluster.read(Some(&namespace), object_name)).await
     }
+}
+
+/// `text` without the values; ones of less than four bytes are no secrets, and would tear every text apart.
+fn redact(text: &str, values: &[&str]) -> String {
+    let mut values: Vec<_> = values.iter().filter(|value| value.len() >= 4).collect();
+    // A value may be the beginning of another one.
+    values.sort_by_key(|value| std::cmp::Reverse(value.len()));
+    values.into_iter().fold(text.to_owned(), |text, value| text.replace(*value, Secret::REDACTED))
 }
 
 /// An object's name.
@@ -263,4 +294,15 @@ fn is_missing_right(error: &ClusterError) -> bool {
 /// The key of a namespace.
 pub(crate) fn namespace_key(namespace: &str) -> ObjectKey {
     ObjectKey::cluster(Kind::Namespace, namespace)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_shows_no_value_of_the_environment() {
+        let text = "password hunter2, prefix hunter2-long, flag on";
+        assert_eq!(redact(text, &["hunter2", "hunter2-long", "on"]), "password [redacted], prefix [redacted], flag on");
+    }
 }

@@ -14,9 +14,11 @@ use crate::call::{Call, namespace_key};
 use crate::check::Plan;
 use crate::digest::EnvKey;
 use crate::error::{not_made, unchanged, unread};
-use crate::known::Lookup;
 use crate::record::Revision;
 use crate::{objects, start};
+
+/// How often the namespace may come and go under our hands before we give up.
+const ROUNDS: u32 = 5;
 
 /// What an app's pods stand on, as it was found or made.
 #[derive(Debug)]
@@ -35,13 +37,12 @@ pub(crate) struct Ground {
     pub(crate) pods: Vec<Pod>,
 }
 
-/// The namespace as it is: known already, or read.
-pub(crate) async fn look(call: &Call<'_>, lookup: Lookup) -> Result<Option<Namespace>, Error> {
-    match lookup {
-        Lookup::There(namespace) => Ok(Some(*namespace)),
-        Lookup::Absent => Ok(None),
-        Lookup::NotKnown => call.cluster.read::<Namespace>(None, &call.namespace()).await.map_err(unread),
+/// The namespace as it is; not read where it is known to be absent.
+pub(crate) async fn look(call: &Call<'_>, is_absent: bool) -> Result<Option<Namespace>, Error> {
+    if is_absent {
+        return Ok(None);
     }
+    call.cluster.read::<Namespace>(None, &call.namespace()).await.map_err(unread)
 }
 
 /// Makes the ground. In dependent steps: the namespace, our rights in it, everything else at once; in a namespace that this
@@ -88,17 +89,20 @@ impl Start {
 /// Makes the namespace, and answers whether it is new. One of that name that is going is waited for.
 async fn namespace(call: &Call<'_>, plan: &Plan, mut live: Option<Namespace>) -> Result<bool, Error> {
     let desired = objects::namespace(plan);
-    loop {
-        let known = match live {
-            None => Known::Absent,
-            Some(found) => {
-                own(call, &found)?;
-                Known::Live(Box::new(found))
+    for _ in 0..ROUNDS {
+        let Some(found) = live else {
+            match call.create(&desired).await {
+                Ok(_) => return Ok(true),
+                Err(error) if error.is_already_exists() => {
+                    live = look(call, false).await?;
+                    continue;
+                }
+                Err(error) => return Err(unchanged(error)),
             }
         };
-        match call.ensure(&desired, known).await {
+        own(call, &found)?;
+        match call.ensure(&desired, Known::Live(Box::new(found))).await {
             Ok(made) => {
-                // One that was there all along may have been another bundle's.
                 own(call, &made.object)?;
                 return Ok(made.change == Change::Created);
             }
@@ -109,6 +113,7 @@ async fn namespace(call: &Call<'_>, plan: &Plan, mut live: Option<Namespace>) ->
             Err(error) => return Err(not_made(error)),
         }
     }
+    Err(not_made(ConvergeError::Contended { key: namespace_key(&call.namespace()) }))
 }
 
 /// Refuses a namespace that is not this bundle's. The adapter before this one left no exact id: there the label decides.
@@ -136,7 +141,6 @@ pub(crate) async fn gone(call: &Call<'_>) -> Result<(), Error> {
     let read = call.cluster.read::<Namespace>(None, &name).await.map_err(unread)?;
     // One that is not going is another one: somebody was quicker to make it anew.
     let Some(going) = read.filter(|read| read.metadata.deletion_timestamp.is_some()) else { return Ok(()) };
-    let mut last = going.clone();
     let (sender, mut told) = futures::channel::mpsc::unbounded();
     let by_name = Selector::everything().equals("metadata.name", &name);
     let request = ListRequest::of(Kind::Namespace, Scope::All).with_fields(by_name);
@@ -146,23 +150,25 @@ pub(crate) async fn gone(call: &Call<'_>) -> Result<(), Error> {
     let same = |object: &pando_cluster::Object| Uid::of(object.meta()) == Uid::of(&going.metadata);
     let waiting = async {
         use futures::StreamExt;
-        use pando_cluster::Resource;
         while let Some(told) = told.next().await {
             match told {
                 Told::All(objects) if !objects.iter().any(same) => return,
                 Told::Gone(object) if same(&object) => return,
-                Told::All(objects) => {
-                    last = objects.into_iter().find_map(Namespace::from_object).unwrap_or_else(|| last.clone());
-                }
-                Told::Is(object) => last = Namespace::from_object(object).unwrap_or_else(|| last.clone()),
-                Told::Gone(_) | Told::Fresh | Told::Broken(_) => {}
+                Told::All(_) | Told::Is(_) | Told::Gone(_) | Told::Fresh | Told::Broken(_) => {}
             }
         }
     };
     let limit = call.within_deadline(budget::NAMESPACE_GOES);
     let both = futures::future::select(Box::pin(waiting), Box::pin(watching));
-    let waited = call.env.timeout(limit, both).await.is_ok();
-    if waited { Ok(()) } else { Err(stuck(&name, limit.as_secs(), &last)) }
+    if call.env.timeout(limit, both).await.is_ok() {
+        return Ok(());
+    }
+    // A watch that was broken all the while would be silent too.
+    let still = call.cluster.read::<Namespace>(None, &name).await.map_err(unread)?;
+    match still.filter(|still| still.metadata.uid == going.metadata.uid) {
+        Some(still) => Err(stuck(&name, limit.as_secs(), &still)),
+        None => Ok(()),
+    }
 }
 
 /// A namespace that does not go says why in its conditions (BR-76).
@@ -275,26 +281,24 @@ async fn settled(call: &Call<'_>, mut quota: ResourceQuota) -> Result<(), Error>
 async fn environment(call: &Call<'_>, plan: &Plan, fresh: bool) -> Result<(EnvKey, bool), Error> {
     let workload = &plan.workload;
     let secret = objects::env_secret_name(&workload.name);
-    let live = if fresh {
+    let mut live = if fresh { None } else { call.read::<Secret>(&secret).await.map_err(unread)? };
+    if live.is_none() {
         let key = EnvKey::random(call.env);
         match call.create(&objects::env_secret(call.app, workload, &key)).await {
-            Ok(_) => return Ok((key, false)),
+            Ok(_) => return Ok((key, !fresh)),
+            // Another caller was quicker: its key counts, or each would take the other's pod for another plan's.
             Err(error) if error.is_already_exists() => {}
             Err(error) => return Err(unchanged(error)),
         }
-        call.read::<Secret>(&secret).await.map_err(unread)?
-    } else {
-        call.read::<Secret>(&secret).await.map_err(unread)?
-    };
+        live = call.read::<Secret>(&secret).await.map_err(unread)?;
+    }
     let kept =
         live.as_ref().and_then(|secret| EnvKey::parse(annotation_value(&secret.metadata, annotation::ENV_DIGEST_KEY)?));
     let lost = kept.is_none();
     let key = kept.unwrap_or_else(|| EnvKey::random(call.env));
     let known = live.map_or(Known::Absent, |live| Known::Live(Box::new(live)));
-    let made = call.ensure(&objects::env_secret(call.app, workload, &key), known).await.map_err(not_made)?;
-    // Two callers may have drawn a key each: the one that is stored counts.
-    let stored = annotation_value(&made.object.metadata, annotation::ENV_DIGEST_KEY).and_then(EnvKey::parse);
-    Ok((stored.unwrap_or(key), lost))
+    call.ensure(&objects::env_secret(call.app, workload, &key), known).await.map_err(not_made)?;
+    Ok((key, lost))
 }
 
 /// All records and pods of the namespace. Where this call made the namespace there are none, and the workload's record is

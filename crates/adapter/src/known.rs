@@ -1,14 +1,14 @@
 //! What the adapter knows of the cluster between calls: its addresses, and which namespaces are ours.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use k8s_openapi::api::core::v1::{Namespace, Node};
+use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use pando_cluster::env::{Instant, Task};
 use pando_cluster::names::{MANAGER, label};
 use pando_cluster::{
-    Cluster, ClusterError, Env, Kind, ListRequest, Resource, Scope, Selector, Told, budget, list_watch,
+    Cluster, ClusterError, Env, Failure, Kind, ListRequest, ObjectKey, Scope, Selector, Told, budget, list_watch,
 };
 use pando_network::{ClusterAddresses, api_server_addresses, node_addresses};
 
@@ -62,22 +62,29 @@ async fn read_facts(cluster: &Arc<dyn Cluster>) -> Result<ClusterFacts, ClusterE
     )
     .await?;
     let nodes = nodes.0;
+    let api_server = slice.as_ref().map(api_server_addresses).unwrap_or_default();
+    if api_server.is_empty() {
+        // A policy written now would leave the API server open, and a gate would have nothing to dial.
+        let key = ObjectKey::namespaced(Kind::EndpointSlice, "default", "kubernetes");
+        return Err(ClusterError::new(
+            "read",
+            key,
+            Failure::Unavailable("it names no address of the API server".to_owned()),
+        ));
+    }
     let lost = |node: &&Node| {
         let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
         conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "Unknown")
     };
     let named = |node: &Node| node.metadata.name.clone();
     Ok(ClusterFacts {
-        addresses: ClusterAddresses {
-            nodes: node_addresses(&nodes),
-            api_server: slice.as_ref().map(api_server_addresses).unwrap_or_default(),
-        },
+        addresses: ClusterAddresses { nodes: node_addresses(&nodes), api_server },
         lost_nodes: nodes.iter().filter(lost).filter_map(named).collect(),
         nodes: nodes.iter().filter_map(named).collect(),
     })
 }
 
-/// The managed namespaces, from a watch of its own.
+/// The managed namespaces, from a watch of its own. Knows them by name only: what is in one is read when it matters.
 #[derive(Debug)]
 pub(crate) struct Namespaces {
     state: Arc<Mutex<Mirror>>,
@@ -86,20 +93,9 @@ pub(crate) struct Namespaces {
 
 #[derive(Debug, Default)]
 struct Mirror {
-    namespaces: BTreeMap<String, Namespace>,
+    names: BTreeSet<String>,
     /// When the watch last showed that it lives; none while it is broken, and before the first list.
     alive: Option<Instant>,
-}
-
-/// What is known of a namespace without asking.
-#[derive(Clone, Debug)]
-pub(crate) enum Lookup {
-    /// It is there, and managed by Pando.
-    There(Box<Namespace>),
-    /// None of that name is managed by Pando.
-    Absent,
-    /// The mirror is not fresh.
-    NotKnown,
 }
 
 impl Namespaces {
@@ -119,29 +115,23 @@ impl Namespaces {
         Self { state, _task: task }
     }
 
-    /// What is known of the namespace.
-    pub(crate) fn lookup(&self, name: &str, now: Instant) -> Lookup {
+    /// Whether none of that name is managed by Pando, as far as a live watch tells. `false` proves nothing.
+    pub(crate) fn is_absent(&self, name: &str, now: Instant) -> bool {
         let mirror = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        match mirror.alive {
-            Some(alive) if now.since(alive) <= budget::WATCH_SILENCE => match mirror.namespaces.get(name) {
-                Some(namespace) => Lookup::There(Box::new(namespace.clone())),
-                None => Lookup::Absent,
-            },
-            _ => Lookup::NotKnown,
-        }
+        mirror.alive.is_some_and(|alive| now.since(alive) <= budget::WATCH_SILENCE) && !mirror.names.contains(name)
     }
 }
 
 impl Mirror {
     fn take(&mut self, told: Told, now: Instant) {
-        let named = |namespace: Namespace| (namespace.metadata.name.clone().unwrap_or_default(), namespace);
+        let named = |object: &pando_cluster::Object| object.meta().name.clone().unwrap_or_default();
         match told {
-            Told::All(objects) => {
-                self.namespaces = objects.into_iter().filter_map(Namespace::from_object).map(named).collect();
+            Told::All(objects) => self.names = objects.iter().map(named).collect(),
+            Told::Is(object) => {
+                self.names.insert(named(&object));
             }
-            Told::Is(object) => self.namespaces.extend(Namespace::from_object(object).map(named)),
             Told::Gone(object) => {
-                self.namespaces.remove(object.meta().name.as_deref().unwrap_or_default());
+                self.names.remove(&named(&object));
             }
             Told::Fresh => {}
             Told::Broken(error) => {

@@ -32,7 +32,7 @@ use std::sync::{Arc, OnceLock};
 use async_trait::async_trait;
 use pando_api::{
     ApplyResult, BundlePlan, BundleRef, CallContext, Code, DestroyOptions, Error, ObservedBundle, RuntimeAdapter,
-    Upstream, WorkloadRef,
+    Upstream, WorkloadRef, WorkloadResult,
 };
 use pando_cluster::names::{self, AppNamespace};
 use pando_cluster::{Cluster, Env, Object, Resilient, Resource};
@@ -41,8 +41,9 @@ use pando_network::{Egress, default_policy};
 pub use config::{Connection, Settings};
 
 use crate::call::Call;
+use crate::check::Plan;
 use crate::digest::{EnvKey, PlanDigest};
-use crate::known::{Facts, Lookup, Namespaces};
+use crate::known::{Facts, Namespaces};
 use crate::record::Revision;
 use crate::turns::Turns;
 
@@ -141,8 +142,22 @@ impl KubernetesRuntime {
         AppNamespace::of(bundle, &self.settings.reserved_namespaces())
     }
 
-    fn lookup(&self, app: &AppNamespace) -> Lookup {
-        self.namespaces.get().map_or(Lookup::NotKnown, |namespaces| namespaces.lookup(&app.name(), self.env.now()))
+    fn is_absent(&self, app: &AppNamespace) -> bool {
+        self.namespaces.get().is_some_and(|namespaces| namespaces.is_absent(&app.name(), self.env.now()))
+    }
+
+    async fn carry_out(&self, call: &Call<'_>, plan: &Plan) -> Result<WorkloadResult, Error> {
+        let facts = async { self.facts.get(&self.cluster, &self.env).await.map_err(error::unread) };
+        let (facts, live) = futures::try_join!(facts, ground::look(call, self.is_absent(&plan.app)))?;
+        let ground = Box::pin(ground::prepare(call, plan, live, &facts.addresses)).await?;
+        start::remove_leftovers(call, plan, &ground).await?;
+        let quota_is_wide = ground.quota_is_wide;
+        let result = Box::pin(start::settle(call, plan, ground, &facts)).await?;
+        if quota_is_wide && let Err(error) = ground::narrow_quota(call, plan).await {
+            // The workload is as it should be; the next apply narrows the quota.
+            tracing::warn!(app = %plan.app, error = &error as &dyn std::error::Error, "quota not narrowed");
+        }
+        Ok(result)
     }
 
     fn call<'a>(&'a self, context: &'a CallContext, app: &'a AppNamespace) -> Call<'a> {
@@ -159,20 +174,17 @@ impl RuntimeAdapter for KubernetesRuntime {
     async fn apply(&self, plan: &BundlePlan, context: &CallContext) -> Result<ApplyResult, Error> {
         let plan = check::check(plan, &self.settings.reserved_namespaces())?;
         let _turn = self.turns.take(&plan.app.name()).await;
-        let call = self.call(context, &plan.app);
-        let facts = async { self.facts.get(&self.cluster, &self.env).await.map_err(error::unread) };
-        let (facts, live) = futures::try_join!(facts, ground::look(&call, self.lookup(&plan.app)))?;
-        let ground = Box::pin(ground::prepare(&call, &plan, live, &facts.addresses)).await?;
-        start::remove_leftovers(&call, &plan, &ground).await?;
-        let quota_is_wide = ground.quota_is_wide;
-        let settled = Box::pin(start::settle(&call, &plan, ground, &facts)).await;
-        let result = settled.map_err(|error| error.detail("written", call.take_written()))?;
-        if quota_is_wide {
-            ground::narrow_quota(&call, &plan).await?;
-        }
+        let mut call = self.call(context, &plan.app);
+        call.hide(plan.workload.env.values());
+        let result = self.carry_out(&call, &plan).await;
         let written = call.take_written();
-        tracing::info!(app = %plan.app, request_id = context.request_id, written = written.len(), outcome = ?result.outcome, "bundle applied");
-        Ok(ApplyResult { handle: plan.app.name(), workloads: vec![result], written })
+        match result {
+            Ok(result) => {
+                tracing::info!(app = %plan.app, request_id = context.request_id, written = written.len(), outcome = ?result.outcome, "bundle applied");
+                Ok(ApplyResult { handle: plan.app.name(), workloads: vec![result], written })
+            }
+            Err(error) => Err(error.detail("written", written)),
+        }
     }
 
     async fn observe(&self, bundle: &BundleRef, context: &CallContext) -> Result<ObservedBundle, Error> {

@@ -439,7 +439,7 @@ mod tests {
 
     #[test]
     fn a_pods_mounts_are_over_once_it_is_ready_to_start_containers() {
-        let with = |conditions: serde_json::Value| pod(json!({"phase": "Pending", "conditions": conditions}));
+        let with = |conditions: Value| pod(json!({"phase": "Pending", "conditions": conditions}));
         assert!(has_sandbox(&with(json!([{"type": "PodReadyToStartContainers", "status": "True"}]))));
         assert!(!has_sandbox(&with(json!([{"type": "PodReadyToStartContainers", "status": "False"}]))));
         assert!(!has_sandbox(&with(json!([]))), "nothing is known yet");

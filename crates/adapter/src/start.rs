@@ -6,7 +6,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{Pod, Service};
 use pando_api::{Code, Error, Gate, GateProof, Outcome, ReasonKind, WorkloadResult};
 use pando_cluster::converge::{ConvergeError, difference};
-use pando_cluster::names::{is_ours, label, label_value};
+use pando_cluster::names::{is_ours, label, label_value, object};
 use pando_cluster::{ClusterError, Kind, ObjectKey, Resource, budget};
 use pando_network::gate::Passing;
 use serde_json::json;
@@ -41,6 +41,8 @@ pub(crate) async fn settle(
     let workload = &plan.workload;
     let digest = PlanDigest::of(workload, &key);
     let mut patient = true;
+    // They were listed beside other calls that may have taken long.
+    let mut old = raised.is_none();
     for round in 0..ROUNDS {
         let record =
             records.iter().find(|record| label_value(&record.metadata, label::WORKLOAD) == Some(&workload.name));
@@ -48,7 +50,12 @@ pub(crate) async fn settle(
             pods.iter().filter(|pod| objects::workload_of(&pod.metadata) == Some(&workload.name)).cloned().collect();
         let start = Start { call, plan, facts, digest: &digest };
         let seen = Seen { record, pods: &own };
-        let tried = match (raised.take(), decide(seen, &digest, key_lost)) {
+        let step = decide(seen, &digest, key_lost);
+        if std::mem::take(&mut old) && !matches!(step, Step::Keep { .. }) {
+            (records, pods) = workloads(call).await?;
+            continue;
+        }
+        let tried = match (raised.take(), step) {
             (Some(revision), _) => start.begin(Raise::Done, revision, Before::Nothing).await?,
             (None, Step::Keep { pod, redigest }) => start.keep(record, pod, &own, redigest).await?,
             (None, Step::Await { pod }) if patient => {
@@ -62,16 +69,38 @@ pub(crate) async fn settle(
             }
             (None, Step::Start { revision, after }) => start.begin(Raise::From(record), revision, after).await?,
         };
-        if let Tried::Settled(result) = tried {
-            return Ok(result);
-        }
+        let taken = match tried {
+            Tried::Settled(result) => return Ok(result),
+            Tried::Overtaken => None,
+            Tried::Taken(revision) => Some(revision),
+        };
         // Callers that met each other should not meet again.
         call.env.sleep(call.env.jitter(budget::FIRST_BACKOFF * round)).await;
-        (records, pods) =
-            futures::try_join!(call.workload_objects::<Service>(), call.workload_objects::<Pod>()).map_err(unread)?;
+        (records, pods) = workloads(call).await?;
+        if let Some(revision) = taken.filter(|revision| was_ended(&records, &pods, &workload.name, *revision)) {
+            let pod = crate::pod::pod_name(&workload.name, revision);
+            let message = format!(
+                "workload {:?} of {} was ended by another call while it started ({pod})",
+                workload.name, call.app
+            );
+            return Err(Error::new(Code::AdapterFailed, message).remedy("apply again if it is to run"));
+        }
     }
     let key = ObjectKey::namespaced(Kind::Service, call.namespace(), &workload.name);
     Err(not_made(ConvergeError::Contended { key }))
+}
+
+/// The records and pods of all workloads, as they are now.
+async fn workloads(call: &Call<'_>) -> Result<(Vec<Service>, Vec<Pod>), Error> {
+    futures::try_join!(call.workload_objects::<Service>(), call.workload_objects::<Pod>()).map_err(unread)
+}
+
+/// Whether a stop or a removal took the pod of that start: its record is gone or was raised since, and nobody starts another.
+fn was_ended(records: &[Service], pods: &[Pod], workload: &str, revision: Revision) -> bool {
+    let of_workload = |meta| objects::workload_of(meta) == Some(workload);
+    let record = records.iter().find(|record| of_workload(&record.metadata));
+    let rival = pods.iter().any(|pod| of_workload(&pod.metadata) && is_after(pod, revision) && !sight::has_ended(pod));
+    record.is_none_or(|record| Revision::of(&record.metadata) > Some(revision)) && !rival
 }
 
 /// What came of an attempt.
@@ -80,6 +109,8 @@ enum Tried {
     Settled(WorkloadResult),
     /// Another caller was there first: look again.
     Overtaken,
+    /// The pod that was started at this revision was taken away while it came up.
+    Taken(Revision),
 }
 
 /// How the record comes to name a start's revision.
@@ -184,6 +215,8 @@ impl Start<'_> {
         let made = match made? {
             Ok(made) => made,
             Err(error) if error.is_already_exists() => return Ok(Tried::Overtaken),
+            // The pods of callers that met each other count until they are gone; a pod alone always fits.
+            Err(error) if is_our_quotas(&error) && self.has_others(revision).await? => return Ok(Tried::Overtaken),
             Err(error) => return Err(refused(error)),
         };
         let opened = match self.open(&made, revision, &mut follower).await {
@@ -230,6 +263,16 @@ impl Start<'_> {
         let older = |pod: &&Pod| is_before(pod, revision) && !sight::has_ended(pod);
         let older: Vec<Pod> = follower.pods().filter(older).cloned().collect();
         self.call.end(&older, follower).await
+    }
+
+    /// Whether pods of other starts of the workload are there that have not ended.
+    async fn has_others(&self, revision: Revision) -> Result<bool, Error> {
+        let pods = self.call.workload_objects::<Pod>().await.map_err(unread)?;
+        Ok(pods.iter().any(|pod| {
+            objects::workload_of(&pod.metadata) == Some(self.workload())
+                && pod_revision(pod) != Some(revision)
+                && !sight::has_ended(pod)
+        }))
     }
 
     /// Opens the gate of the pod that was made, if the record still names its revision; `None` if it does not.
@@ -281,20 +324,22 @@ impl Start<'_> {
     /// Follows the pod until its app runs or has ended; takes it away when that cannot be.
     async fn follow(&self, mut follower: Follower, pod: &Pod, outcome: &Outcome) -> Result<Tried, Error> {
         let breaks = follower.breaks();
+        // A gate that had ended before this call looked was watched by nobody here.
+        let watched = sight::gate_passing(pod).is_none();
         let end = wait::follow(self.call, self.workload(), &mut follower, pod).await;
         match end {
             End::Running(now) => {
-                let gate = self.gate(&now, follower.breaks() == breaks);
+                let gate = self.gate(&now, watched && follower.breaks() == breaks);
                 self.forget_ended(&follower, &now).await;
                 Ok(self.settled(outcome.clone(), Some(gate)))
             }
             End::Ended { pod: now, exit_code } => {
-                let gate = self.gate(&now, follower.breaks() == breaks);
+                let gate = self.gate(&now, watched && follower.breaks() == breaks);
                 self.forget_ended(&follower, &now).await;
                 self.call.retire(&now).await;
                 Ok(self.settled(Outcome::Ended { exit_code }, Some(gate)))
             }
-            End::Taken => Ok(Tried::Overtaken),
+            End::Taken => Ok(pod_revision(pod).map_or(Tried::Overtaken, Tried::Taken)),
             End::Failed { pod: now, kind, error } => {
                 let error = self.with_log(*error, &now, kind).await;
                 let removed = self.remove(&now, &mut follower).await;
@@ -336,9 +381,7 @@ impl Start<'_> {
             return error;
         }
         match wait::log_tail(self.call, pod).await {
-            Some(log) => {
-                error.detail("log", redact(&log, self.plan.workload.env.values().map(pando_api::Secret::expose)))
-            }
+            Some(log) => error.detail("log", self.call.redact(&log)),
             None => error,
         }
     }
@@ -378,6 +421,12 @@ fn changes_in_place(record: &Service) -> bool {
     }
 }
 
+/// Whether it was the app's own quota that refused a pod, and no other one of the namespace.
+fn is_our_quotas(error: &ClusterError) -> bool {
+    let ours = format!("exceeded quota: {},", object::QUOTA);
+    matches!(&error.failure, pando_cluster::Failure::QuotaExceeded(message) if message.contains(&ours))
+}
+
 /// A pod that the API server did not take.
 fn refused(error: ClusterError) -> Error {
     match error.failure {
@@ -388,13 +437,6 @@ fn refused(error: ClusterError) -> Error {
         }
         _ => unchanged(error),
     }
-}
-
-/// `text` without the values; ones of less than four bytes are no secrets, and would tear every text apart.
-fn redact<'a>(text: &str, values: impl Iterator<Item = &'a str>) -> String {
-    let mut longest_first: Vec<&str> = values.filter(|value| value.len() >= 4).collect();
-    longest_first.sort_by_key(|value| std::cmp::Reverse(value.len()));
-    longest_first.into_iter().fold(text.to_owned(), |text, value| text.replace(value, pando_api::Secret::REDACTED))
 }
 
 /// Takes away what belongs to workloads that left the plan (S-40).
@@ -436,12 +478,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_log_shows_no_value_of_the_environment() {
-        let log = "password hunter2, prefix hunter2-long, flag on";
-        assert_eq!(
-            redact(log, ["hunter2", "hunter2-long", "on"].into_iter()),
-            "password [redacted], prefix [redacted], flag on"
-        );
+    fn only_the_apps_own_quota_is_told_from_a_lack_of_room() {
+        let refused = |quota: &str| {
+            let message = format!(
+                "pods \"web-7\" is forbidden: exceeded quota: {quota}, requested: limits.cpu=200m, used: limits.cpu=800m, limited: limits.cpu=900m"
+            );
+            let key = ObjectKey::namespaced(Kind::Pod, "pando-a", "web-7");
+            ClusterError::new("create", key, pando_cluster::Failure::QuotaExceeded(message))
+        };
+        assert!(is_our_quotas(&refused("pando-quota")));
+        assert!(!is_our_quotas(&refused("pando-quota-of-an-admin")) && !is_our_quotas(&refused("team")));
     }
 
     #[test]

@@ -18,7 +18,8 @@ use crate::{objects, sight};
 /// How often an object may change under our hands before we give up.
 const ROUNDS: u32 = 5;
 
-/// Ends every workload of the bundle (S-47): no pod of it runs afterwards, and none that was being started will.
+/// Ends every workload of the bundle (S-47). A pod that was there when it was called, gated or not, does not run afterwards; a
+/// start that has no pod yet counts as one that came later.
 pub(crate) async fn stop(call: &Call<'_>) -> Result<(), Error> {
     let Some(namespace) = ground::find(call).await? else { return Ok(()) };
     if namespace.metadata.deletion_timestamp.is_some() {
@@ -26,6 +27,12 @@ pub(crate) async fn stop(call: &Call<'_>) -> Result<(), Error> {
     }
     // Whoever made the namespace may have died before it had rights in it.
     ground::rights(call, false).await?;
+    end_all(call).await
+}
+
+/// Ends whatever runs, or could come to run, of the bundle's workloads. The records are raised before anything is deleted, so
+/// that a deletion that arrives when everybody has gone on meets only pods that nobody wants.
+async fn end_all(call: &Call<'_>) -> Result<(), Error> {
     let pods = call.workload_objects::<Pod>().await.map_err(unread)?;
     for pod in pods.iter().filter(|pod| is_ended_and_named(pod)) {
         call.retire(pod).await;
@@ -115,11 +122,11 @@ async fn try_to_destroy(call: &Call<'_>, keep_volumes: bool) -> Result<bool, Err
         return Err(Error::new(Code::PlanCapabilityUnsupported, message)
             .remedy("keep the volumes, or delete the claims by hand first"));
     }
-    // Kubernetes takes a namespace's policies away before its pods have ended: what still ran would be open to everybody.
-    empty(call).await?;
     if !claims.is_empty() {
-        return Ok(true);
+        return empty(call).await.map(|()| true);
     }
+    // Kubernetes takes a namespace's policies away before its pods have ended: what still ran would be open to everybody.
+    end_all(call).await?;
     let Some(uid) = Uid::of(&namespace.metadata) else { return Ok(true) };
     let options = DeleteOptions { version: ResourceVersion::of(&namespace.metadata), ..DeleteOptions::of(uid) };
     match call.cluster.delete(&namespace_key(&call.namespace()), &options).await {

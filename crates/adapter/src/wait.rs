@@ -35,11 +35,16 @@ pub(crate) enum End {
 pub(crate) async fn follow(call: &Call<'_>, workload: &str, follower: &mut Follower, pod: &Pod) -> End {
     let mut last = pod.clone();
     let mut watched = Watched::new(call, workload);
-    let lists = follower.lists();
+    let (lists, mut breaks) = (follower.lists(), follower.breaks());
+    let mut told = None;
     loop {
         match follower.same(&pod.metadata) {
+            // What was told before is older than what was read since.
+            Some(now) if told == now.metadata.resource_version => {}
             Some(now) => {
+                watched.seen = true;
                 watched.saw(call, now, last.metadata.resource_version != now.metadata.resource_version);
+                told.clone_from(&now.metadata.resource_version);
                 last = now.clone();
             }
             // A list from before the pod was made does not hold it yet; a later one would.
@@ -58,7 +63,20 @@ pub(crate) async fn follow(call: &Call<'_>, workload: &str, follower: &mut Follo
         if let Some(reason) = watched.overdue(call, &last).await {
             return watched.failed(call, last, reason);
         }
-        let _ = call.env.timeout(watched.next_look(call), follower.next()).await;
+        let news = call.env.timeout(watched.next_look(call), follower.next()).await;
+        // A watch that is silent or broken tells nothing of a pod that runs by now: then the pod itself is read.
+        if news.is_err() || follower.breaks() != breaks {
+            breaks = follower.breaks();
+            match call.read::<Pod>(&name(&pod.metadata)).await {
+                Ok(Some(read)) if read.metadata.uid == pod.metadata.uid => {
+                    watched.saw(call, &read, last.metadata.resource_version != read.metadata.resource_version);
+                    last = read;
+                }
+                Ok(_) => return End::Taken,
+                // Another look follows.
+                Err(_) => {}
+            }
+        }
     }
 }
 
@@ -123,7 +141,6 @@ impl Watched {
     }
 
     fn saw(&mut self, call: &Call<'_>, pod: &Pod, is_update: bool) {
-        self.seen = true;
         let (step, trouble) = match sight::sight(pod) {
             Sight::Coming { step, trouble } => (step, trouble),
             Sight::Gated => ("starting", None),
@@ -178,8 +195,11 @@ impl Watched {
             return None;
         }
         let newest = call.newest_event(pod, |event| event.type_.as_deref() == Some("Warning")).await;
-        let cause = newest
-            .map_or_else(|| "Kubernetes names no cause".to_owned(), |(reason, message)| format!("{reason}: {message}"));
+        let cause = match newest {
+            Ok(Some((reason, message))) => format!("{reason}: {message}"),
+            Ok(None) => "Kubernetes names no cause".to_owned(),
+            Err(error) => format!("its events, which may name the cause, could not be read ({error})"),
+        };
         let waited = now.since(self.began).as_secs_f64();
         let sentence = format!("it does not run after {waited:.1} s, still {}; {cause}", self.step);
         Some(Reason { kind: ReasonKind::Unknown, sentence })
@@ -191,7 +211,7 @@ impl Watched {
         let wanted = |event: &k8s_openapi::api::core::v1::Event| {
             event.reason.as_deref().is_some_and(|reason| causes.contains(&reason))
         };
-        if let Some((reason, message)) = call.newest_event(pod, wanted).await {
+        if let Ok(Some((reason, message))) = call.newest_event(pod, wanted).await {
             let sentence = format!("{reason}: {message}");
             call.tell(&self.workload, self.step, &sentence);
             let patience = if reason == "FailedAttachVolume" { budget::ATTACH_ERROR } else { budget::MOUNT_ERROR };
@@ -235,9 +255,10 @@ impl Watched {
     }
 }
 
-/// Whether an autoscaler is making room for the pod.
+/// Whether an autoscaler is making room for the pod, or may be: what could not be read is no reason to give up.
 async fn scaling_up(call: &Call<'_>, pod: &Pod) -> bool {
-    call.newest_event(pod, |event| event.reason.as_deref() == Some("TriggeredScaleUp")).await.is_some()
+    let scaling = call.newest_event(pod, |event| event.reason.as_deref() == Some("TriggeredScaleUp")).await;
+    scaling.map_or(true, |event| event.is_some())
 }
 
 /// The one that ends sooner: once a cause was known to last, a vaguer text does not take that back (older kubelets say

@@ -31,7 +31,8 @@ pub use secret::Secret;
 
 /// A runtime that runs bundles: does what core decided, and reports facts. It never decides policy.
 ///
-/// Every method may be called again after any failure. Dropping a call's future is allowed at any point.
+/// Every method may be called again after any failure. A call's future may be dropped at any point; what it had begun then stays
+/// as it is until the next call on that bundle: a workload that was being started may come to run.
 #[async_trait]
 pub trait RuntimeAdapter: fmt::Debug + Send + Sync {
     /// Which runtime this is, e.g. `kubernetes`.

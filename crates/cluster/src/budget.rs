@@ -1,4 +1,4 @@
-//! How long things may take. Every wait of this workspace is named here, once (spec §3).
+//! How long things may take: the waits that an operator meets, named once (spec §3). Paces of one mechanism stand with it.
 
 use std::time::Duration;
 

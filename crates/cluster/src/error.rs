@@ -285,6 +285,12 @@ fn forbidden(status: &Status, message: String) -> Failure {
     if message.contains("exceeded quota") {
         return Failure::QuotaExceeded(message);
     }
+    if message.contains("attempting to grant RBAC permissions not currently held") {
+        return Failure::Forbidden {
+            verb: "bind".to_owned(),
+            resource: "clusterroles.rbac.authorization.k8s.io".to_owned(),
+        };
+    }
     match missing_right(&message) {
         Some((verb, resource)) => Failure::Forbidden { verb, resource },
         None => Failure::Refused(message),
@@ -422,6 +428,14 @@ mod tests {
                     r#"pods "a" is forbidden: violates PodSecurity "baseline:latest": host namespaces (hostNetwork=true)"#,
                 ),
                 |it| matches!(it, Failure::Refused(_)),
+            ),
+            (
+                status(
+                    403,
+                    "Forbidden",
+                    r#"rolebindings.rbac.authorization.k8s.io "x" is forbidden: user "x" (groups=["y"]) is attempting to grant RBAC permissions not currently held:"#,
+                ),
+                |it| matches!(it, Failure::Forbidden { verb, .. } if verb == "bind"),
             ),
             (status(403, "Forbidden", "something new"), |it| *it == Failure::Refused("something new".to_owned())),
             (

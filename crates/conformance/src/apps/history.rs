@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Container, Pod, PodSchedulingGate, PodSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use pando_cluster::env::Task;
 use pando_cluster::names::START_GATE;
-use pando_cluster::{Kind, ListRequest, Resource, Scope, Told, list_watch};
+use pando_cluster::{DeleteOptions, Kind, ListRequest, Resource, Scope, Told, Uid, list_watch};
 
 use super::App;
 use crate::bed::eventually;
@@ -41,21 +42,37 @@ impl History {
         history
     }
 
-    /// The record up to now, with everything that the cluster had done by then.
+    /// The record up to now, with everything that the cluster had done by then: a watch tells in order, so when it tells
+    /// of a pod that is made now, it has told of all that went before.
     pub(crate) async fn until_now(&self, app: &App<'_>) -> Moments {
-        let now: Vec<Pod> = app.all().await;
-        let version = |pod: &Pod| (pod.metadata.uid.clone(), pod.metadata.resource_version.clone());
-        let now: Vec<_> = now.iter().map(version).collect();
+        let fence = fence(app, &format!("fence-{}", lock(&self.moments).len()));
+        let made = app.bed.admin().make(&fence).await.expect("a pod behind a gate");
+        let name = made.metadata.name.clone().expect("a stored pod has a name");
         let told = || async {
             let moments = lock(&self.moments);
-            let position = moments.iter().rposition(|pods| {
-                let known: Vec<_> = pods.values().map(version).collect();
-                known == now
-            })?;
-            Some(Moments(moments[..=position].to_vec()))
+            let end = moments.iter().position(|pods| pods.contains_key(&name))?;
+            Some(Moments(moments[..end].to_vec()))
         };
-        eventually(app.bed.env(), "the record of the app's pods has caught up", SOON, told).await
+        let moments = eventually(app.bed.env(), "the record of the app's pods has caught up", SOON, told).await;
+        let identity = Uid::of(&made.metadata).expect("a stored pod has a uid");
+        app.bed.admin().delete(&app.key(Kind::Pod, &name), &DeleteOptions::of(identity)).await.expect("it goes");
+        moments
     }
+}
+
+/// A pod of nobody's that never runs.
+fn fence(app: &App<'_>, name: &str) -> Pod {
+    let container =
+        Container { name: "app".to_owned(), image: Some(app.bed.image().to_owned()), ..Container::default() };
+    let spec = PodSpec {
+        containers: vec![container],
+        scheduling_gates: Some(vec![PodSchedulingGate { name: START_GATE.to_owned() }]),
+        automount_service_account_token: Some(false),
+        ..PodSpec::default()
+    };
+    let metadata =
+        ObjectMeta { name: Some(name.to_owned()), namespace: Some(app.namespace.clone()), ..ObjectMeta::default() };
+    Pod { metadata, spec: Some(spec), status: None }
 }
 
 /// Moments in their order.

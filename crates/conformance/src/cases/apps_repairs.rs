@@ -98,7 +98,10 @@ pub(super) async fn a_strangers_policy_is_told_and_left_alone(bed: &dyn Bed) {
     assert_eq!(app.observe().await.drift, Vec::<String>::new());
     let open = NetworkPolicy {
         metadata: meta(&app.namespace, "opened-by-hand"),
-        spec: Some(NetworkPolicySpec { ingress: Some(vec![NetworkPolicyIngressRule::default()]), ..NetworkPolicySpec::default() }),
+        spec: Some(NetworkPolicySpec {
+            ingress: Some(vec![NetworkPolicyIngressRule::default()]),
+            ..NetworkPolicySpec::default()
+        }),
     };
     let made = bed.admin().make(&open).await.expect("a policy");
     let told = |drift: &[String]| drift.len() == 1 && drift[0].contains("opened-by-hand");

@@ -5,7 +5,7 @@ use std::fmt;
 use super::fault::Fault;
 use super::planted::Bug;
 use super::play::{Played, Reference, Schedule, play};
-use super::scenario::{SCENARIOS, Scenario};
+use super::scenario::Scenario;
 
 /// Where to find one telling again.
 #[derive(Clone, Copy, Debug)]
@@ -95,31 +95,29 @@ pub fn enumerate(
                     run.play(seed, Schedule::Fault { caller, call, fault }, reference);
                 }
             }
-            for awaits in 0.. {
-                let played = run.play(seed, Schedule::Dropped { caller, awaits }, reference);
-                if run.is_done() || played.ended[caller] {
-                    break;
-                }
+            for awaits in &undisturbed.awaits[caller] {
+                run.play(seed, Schedule::Dropped { caller, awaits: *awaits }, reference);
             }
         }
     }
     run.report
 }
 
-/// Plays one schedule; answers what was wrong with it.
+/// Plays one schedule and prints its calls; answers what was wrong with it.
 pub fn replay(place: Place) -> Option<Finding> {
     let Place { scenario, seed, schedule } = place;
     let undisturbed = play(scenario, seed, Schedule::Undisturbed, None, None);
     let reference = Reference { calls: &undisturbed.calls, state: &undisturbed.state };
     let reference = (schedule != Schedule::Undisturbed).then_some(reference);
-    let broken = play(scenario, seed, schedule, None, reference).broken;
+    let Played { broken, story, .. } = play(scenario, seed, schedule, None, reference);
+    println!("{}", story.join("\n"));
     (!broken.is_empty()).then_some(Finding { place, broken })
 }
 
-/// Plays all scenarios with `bug` planted until it is caught; answers after how many schedules, and how.
+/// Plays, with `bug` planted, the scenarios that must catch it, from `seed`; answers after how many schedules, and how.
 pub fn catch(bug: Bug, seed: u64) -> (usize, Option<Finding>) {
     let mut schedules = 0;
-    for scenario in SCENARIOS {
+    for scenario in bug.scenarios().iter().filter_map(|name| Scenario::named(name)) {
         let mut report = enumerate(scenario, std::iter::once(seed), Some(bug), 1);
         schedules += report.schedules;
         if let Some(finding) = report.findings.pop() {
@@ -146,7 +144,7 @@ impl Run {
 
     fn play(&mut self, seed: u64, schedule: Schedule, reference: Option<Reference<'_>>) -> Played {
         if self.is_done() {
-            return Played { ended: vec![true; self.scenario.ops.len()], ..Played::default() };
+            return Played::default();
         }
         let mut played = play(self.scenario, seed, schedule, self.bug, reference);
         let mut broken = std::mem::take(&mut played.broken);

@@ -47,6 +47,18 @@ impl Bug {
         Self::ClosesLate,
         Self::OwnsStrangers,
     ];
+
+    /// The scenarios that must catch it, by name.
+    pub(super) const fn scenarios(self) -> &'static [&'static str] {
+        match self {
+            Self::ReadsOldRecords => &["apply_beside_stop_then_stop", "two_applies_of_one_change", "two_first_applies"],
+            Self::DeletesByName => &["destroy_again_then_apply"],
+            Self::StartsUngated => &["changed_plan", "first_apply"],
+            Self::PatchesBlindly | Self::LeavesPods | Self::KillsAtOnce => &["changed_plan"],
+            Self::TellsSecrets | Self::ClosesLate => &["first_apply"],
+            Self::OwnsStrangers => &["changed_plan"],
+        }
+    }
 }
 
 /// A cluster through which the adapter behaves as if it had the bug.

@@ -145,6 +145,17 @@ impl World {
         Caller { runtime: Arc::new(runtime), faulty, process, told: Arc::clone(&self.told) }
     }
 
+    /// Every call of ours that arrived, in order, with its time and answer.
+    pub(super) fn story(&self) -> Vec<String> {
+        let line = |call: pando_fakecluster::api::ledger::Call| {
+            let at = call.start.since_start().as_secs_f64();
+            let key = call.key.map_or_else(|| call.kind.to_string(), |key| key.to_string());
+            let code = call.code.map_or_else(|| "never arrived".to_owned(), |code| code.to_string());
+            format!("{at:9.3} s  {:6} {key}: {code}", call.verb)
+        };
+        self.fake.calls().into_iter().map(line).collect()
+    }
+
     /// Puts strangers' objects into the app's namespace.
     pub(super) fn plant_strangers(&self) {
         self.eyes.is_foreign(STRANGER);
