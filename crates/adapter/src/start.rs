@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::{Pod, Service};
 use pando_api::{Code, Error, Gate, GateProof, Outcome, ReasonKind, WorkloadResult};
 use pando_cluster::converge::{ConvergeError, difference};
 use pando_cluster::names::{is_ours, label, label_value, object};
+use pando_cluster::resilient::backoff;
 use pando_cluster::{ClusterError, Kind, ObjectKey, Resource, budget};
 use pando_network::gate::Passing;
 use serde_json::json;
@@ -75,7 +76,7 @@ pub(crate) async fn settle(
             Tried::Taken(revision) => Some(revision),
         };
         // Callers that met each other should not meet again.
-        call.env.sleep(call.env.jitter(budget::FIRST_BACKOFF * round)).await;
+        call.env.sleep(call.env.jitter(backoff(budget::FIRST_BACKOFF, budget::LONGEST_BACKOFF, round))).await;
         (records, pods) = workloads(call).await?;
         if let Some(revision) = taken.filter(|revision| was_ended(&records, &pods, &workload.name, *revision)) {
             let pod = crate::pod::pod_name(&workload.name, revision);

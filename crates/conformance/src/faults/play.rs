@@ -82,8 +82,9 @@ pub(super) struct Reference<'a> {
 const LIMIT: Duration = Duration::from_hours(4);
 /// No operation may take so long, whatever one fault does to it (I-15, I-26).
 const LONGEST: Duration = Duration::from_mins(4);
-/// One fault may cost so many calls more: a call's five tries, and a start that begins anew.
-const CALLS_A_FAULT: usize = 60;
+/// One fault may cost so many calls more: a call's five tries, a start that begins anew, a watch opened again and again
+/// for as long as an outage lasts.
+const CALLS_A_FAULT: usize = 90;
 /// The most reads that a satisfied operation may make.
 const SATISFIED: usize = 20;
 /// How long what a failed operation left is watched (I-09).
@@ -233,14 +234,14 @@ impl Play<'_> {
             _ => {}
         }
         let died = caller.arm(fault);
-        let (mut telling, mut awaiting) = (Vec::new(), 0);
+        let (mut points, mut awaiting) = (Vec::new(), 0);
         let (fake, faulty) = (world.fake.clone(), caller.faulty.clone());
         let is_reference = self.schedule == Schedule::Undisturbed;
         let mut last = None;
         let mut call = Box::pin(drop_at(caller.call(op), awaits));
         let (process, eyes) = (caller.process.clone(), world.eyes.clone());
         async move {
-            let call = std::future::poll_fn(|context| {
+            let counted = std::future::poll_fn(|context| {
                 let polled = call.poll_unpin(context);
                 if is_reference && polled.is_pending() {
                     awaiting += 1;
@@ -250,12 +251,12 @@ impl Play<'_> {
                     let answered = calls.iter().filter(|call| call.end.is_some()).count();
                     let now = (faulty.count(), landed, answered);
                     if last.replace(now) != Some(now) {
-                        telling.push(awaiting);
+                        points.push(awaiting);
                     }
                 }
                 polled
             });
-            let end = match select(call, Box::pin(died)).await {
+            let end = match select(counted, Box::pin(died)).await {
                 Either::Left((Some(result), _)) => {
                     eyes.look();
                     End::Returned(result)
@@ -267,7 +268,7 @@ impl Play<'_> {
             if matches!(end, End::Died) {
                 process.kill();
             }
-            (end, telling)
+            (end, points)
         }
     }
 
@@ -299,7 +300,8 @@ impl Play<'_> {
             eyes.read("an answer", &text);
             if let Err(error) = result {
                 failed = true;
-                if must_succeed {
+                // Of several callers one may lose to another one; a stop does not.
+                if must_succeed && (ends.len() == 1 || op == Op::Stop) {
                     eyes.broken("S-7", format!("{op:?} of caller {index} failed, though that passes: {error}"));
                 }
             } else {
@@ -322,6 +324,10 @@ impl Play<'_> {
                     format!("{op:?} of caller {index} made {} calls, {usual} without the fault", calls[index].len()),
                 );
             }
+        }
+        let succeeded = ends.iter().any(|ended| matches!(ended.end, End::Returned(Ok(_))));
+        if must_succeed && !succeeded && ends.iter().all(|ended| matches!(ended.end, End::Returned(_))) {
+            eyes.broken("S-7", "all callers failed, though that passes");
         }
         let all_returned = ends.iter().all(|ended| matches!(ended.end, End::Returned(_)));
         if all_returned && !failed && !self.lands_late() {
