@@ -59,7 +59,7 @@ pub(crate) struct Global {
     /// How progress is told on the error output
     #[arg(long, global = true, value_name = "HOW", value_enum, default_value_t)]
     pub(crate) progress: ProgressMode,
-    /// The id of this request in logs and on what it changes [default: cli-<random>]
+    /// The id of this request in logs and on what it changes [default: `cli-` with a random number]
     #[arg(long, global = true, value_name = "ID", value_parser = NonEmptyStringValueParser::new())]
     pub(crate) request_id: Option<String>,
     /// The most time the call may take, e.g. 90s or 5m [default: the runtime's own limits]

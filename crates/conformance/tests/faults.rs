@@ -1,7 +1,7 @@
 //! Every scenario under every fault at every call, on the cluster in memory, on virtual time.
 //!
 //! `PANDO_FAULT=changed_plan:3:0:7:answer-lost` runs that one schedule: scenario, seed, caller, call and fault.
-//! `PANDO_SEEDS=20` runs twenty seeds of everything.
+//! `PANDO_SEEDS=20` runs twenty seeds of each scenario.
 
 use std::process::ExitCode;
 
@@ -14,9 +14,11 @@ const SEEDS: u64 = 1;
 /// So many findings of one scenario are enough to know.
 const ENOUGH: usize = 5;
 
-fn scenario(scenario: &'static Scenario) -> Result<(), Failed> {
+/// Plays every schedule of the scenario that is number `index`. Each begins at a seed of its own: the second caller comes
+/// at another point of the first one's work, and calls take another time.
+fn scenario(index: u64, scenario: &'static Scenario) -> Result<(), Failed> {
     let seeds = std::env::var("PANDO_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(SEEDS);
-    let report = enumerate(scenario, 0..seeds, None, ENOUGH);
+    let report = enumerate(scenario, index..index + seeds, None, ENOUGH);
     println!("faults::{}: {} schedules of {seeds} seeds", scenario.name, report.schedules);
     if report.findings.is_empty() {
         return Ok(());
@@ -40,7 +42,9 @@ fn main() -> ExitCode {
             None => Ok(()),
         })]
     } else {
-        let scenarios = SCENARIOS.iter().map(|it| Trial::test(format!("faults::{}", it.name), move || scenario(it)));
+        let scenarios = (0..).zip(SCENARIOS);
+        let scenarios =
+            scenarios.map(|(index, it)| Trial::test(format!("faults::{}", it.name), move || scenario(index, it)));
         let bugs = Bug::ALL.iter().map(|it| Trial::test(format!("faults::{it:?}_is_caught"), move || bug(*it)));
         scenarios.chain(bugs).collect()
     };

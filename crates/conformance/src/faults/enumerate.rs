@@ -148,7 +148,7 @@ impl Run {
         }
         let mut played = play(self.scenario, seed, schedule, self.bug, reference);
         let mut broken = std::mem::take(&mut played.broken);
-        if self.report.schedules % TWICE == 0 {
+        if self.report.schedules.is_multiple_of(TWICE) {
             let again = play(self.scenario, seed, schedule, self.bug, reference);
             if again.hash != played.hash {
                 broken.push("two runs of this seed differ: something outside Env had a say".to_owned());

@@ -128,7 +128,7 @@ impl Fault {
     /// When a dead caller's call is carried out.
     pub(super) const IN_FLIGHT: Duration = Duration::from_millis(700);
     /// How long an outage lasts.
-    pub(super) const OUTAGE: Duration = Duration::from_secs(60);
+    pub(super) const OUTAGE: Duration = Duration::from_mins(1);
 
     /// The faults that can befall a call.
     pub fn of(asked: Asked) -> impl Iterator<Item = Self> {
@@ -137,8 +137,13 @@ impl Fault {
 
     const fn befalls(self, asked: Asked) -> bool {
         match self {
-            Self::Unavailable | Self::Overloaded | Self::Forbidden | Self::Unauthorized => true,
-            Self::SlowBack | Self::DiesBefore | Self::Outage => true,
+            Self::Unavailable
+            | Self::Overloaded
+            | Self::Forbidden
+            | Self::Unauthorized
+            | Self::SlowBack
+            | Self::DiesBefore
+            | Self::Outage => true,
             Self::Hangs => !asked.writes(),
             Self::QuotaConflict => matches!(
                 (asked.verb, asked.kind),

@@ -136,8 +136,18 @@ impl Faulty {
                 self.die();
                 self.late(call, Fault::LONG).await
             }
-            // The others are refusals, or befall streams once they are open.
-            _ => call.await,
+            // These befall the stream, once it is open.
+            Fault::WatchCut | Fault::WatchSilent | Fault::WatchExpired => call.await,
+            Fault::Unavailable
+            | Fault::Overloaded
+            | Fault::QuotaConflict
+            | Fault::Forbidden
+            | Fault::Unauthorized
+            | Fault::Invalid
+            | Fault::Conflict
+            | Fault::AlreadyExists
+            | Fault::Expired
+            | Fault::Outage => unreachable!("{fault} is a refusal, and was answered"),
         }
     }
 

@@ -54,9 +54,8 @@ impl Bug {
             Self::ReadsOldRecords => &["apply_beside_stop_then_stop", "two_applies_of_one_change", "two_first_applies"],
             Self::DeletesByName => &["destroy_again_then_apply"],
             Self::StartsUngated => &["changed_plan", "first_apply"],
-            Self::PatchesBlindly | Self::LeavesPods | Self::KillsAtOnce => &["changed_plan"],
+            Self::PatchesBlindly | Self::LeavesPods | Self::KillsAtOnce | Self::OwnsStrangers => &["changed_plan"],
             Self::TellsSecrets | Self::ClosesLate => &["first_apply"],
-            Self::OwnsStrangers => &["changed_plan"],
         }
     }
 }

@@ -283,90 +283,89 @@ impl Play<'_> {
         self.fault().is_some_and(Fault::lands_late)
     }
 
+    /// Whether the fault is one that no operation may fail for.
+    fn must_succeed(&self) -> bool {
+        self.scenario.strict && self.fault().is_none_or(Fault::is_absorbed)
+    }
+
     /// Holds what the operations said and left against what they did.
     async fn judge(&self, world: &World, ends: &[Ended], calls: &[Vec<Asked>]) {
         let eyes = &world.eyes;
         eyes.look();
-        let must_succeed = self.scenario.strict && self.fault().is_none_or(Fault::is_absorbed);
-        let mut failed = false;
+        let mut results = Vec::new();
         for (index, ended) in ends.iter().enumerate() {
-            let op = self.scenario.ops[index];
-            let result = match &ended.end {
-                End::Returned(result) => result,
-                End::Dropped | End::Died => continue,
-            };
-            let text = format!("{result:?}");
-            self.sim.note(&text);
-            eyes.read("an answer", &text);
-            if let Err(error) = result {
-                failed = true;
-                // Of several callers one may lose to another one; a stop does not.
-                if must_succeed && (ends.len() == 1 || op == Op::Stop) {
-                    eyes.broken("S-7", format!("{op:?} of caller {index} failed, though that passes: {error}"));
-                }
-            } else {
-                let running = ended.running.len();
-                match op {
-                    Op::Apply(_) if running == 0 && ends.len() == 1 => eyes.broken("I-09", "done, and nothing runs"),
-                    Op::Stop | Op::Destroy if running > 0 && ends.len() == 1 => {
-                        eyes.broken("I-09", "done, and it runs")
-                    }
-                    _ => {}
-                }
+            if let End::Returned(result) = &ended.end {
+                self.judge_one(world, index, ended, result);
+                results.push(result);
             }
-            if ended.took > LONGEST {
-                eyes.broken("I-15", format!("{op:?} of caller {index} took {:?}", ended.took));
-            }
-            let usual = self.reference.map_or(0, |reference| reference.calls[index].len());
-            if self.reference.is_some() && self.scenario.strict && calls[index].len() > usual + CALLS_A_FAULT {
+            let usual = self.reference.map_or(usize::MAX, |reference| reference.calls[index].len());
+            if self.scenario.strict && calls[index].len() > usual.saturating_add(CALLS_A_FAULT) {
                 eyes.broken(
                     "I-15",
-                    format!("{op:?} of caller {index} made {} calls, {usual} without the fault", calls[index].len()),
+                    format!("caller {index} made {} calls, {usual} without the fault", calls[index].len()),
                 );
             }
         }
-        let succeeded = ends.iter().any(|ended| matches!(ended.end, End::Returned(Ok(_))));
-        if must_succeed && !succeeded && ends.iter().all(|ended| matches!(ended.end, End::Returned(_))) {
+        // Whoever acts on what it read seconds ago may start the app anew; that costs a restart, and is allowed.
+        let slow = [Fault::SlowThere, Fault::SlowBack, Fault::Hangs, Fault::Overloaded];
+        if self.scenario.agrees() && !self.fault().is_some_and(|fault| slow.contains(&fault)) {
+            judge_agreement(world, ends);
+        }
+        if results.len() < ends.len() {
+            return;
+        }
+        if self.must_succeed() && results.iter().all(|result| result.is_err()) {
             eyes.broken("S-7", "all callers failed, though that passes");
         }
-        let all_returned = ends.iter().all(|ended| matches!(ended.end, End::Returned(_)));
-        if all_returned && !failed && !self.lands_late() {
+        if results.iter().all(|result| result.is_ok()) {
             let gated = eyes.gated();
-            if !gated.is_empty() {
+            if !gated.is_empty() && !self.lands_late() {
                 eyes.broken("gates", format!("all is done, and {gated:?} wait behind their gates"));
             }
+            return;
         }
-        // Whoever acts on what it read seconds ago may start the app anew; that costs a restart, and is allowed.
-        let is_slow =
-            matches!(self.fault(), Some(Fault::SlowThere | Fault::SlowBack | Fault::Hangs | Fault::Overloaded));
-        if self.scenario.agrees() && !is_slow {
-            self.judge_agreement(world, ends);
-        }
-        if all_returned && failed {
-            let before = eyes.starts();
-            world.env().sleep(AFTERMATH).await;
-            let later: BTreeMap<String, Instant> =
-                eyes.starts().into_iter().filter(|(uid, _)| !before.contains_key(uid)).collect();
-            if !later.is_empty() {
-                eyes.broken("I-09", format!("something started by itself after a failure: {later:?}"));
-            }
+        let before = eyes.starts();
+        world.env().sleep(AFTERMATH).await;
+        let later: BTreeMap<String, Instant> =
+            eyes.starts().into_iter().filter(|(uid, _)| !before.contains_key(uid)).collect();
+        if !later.is_empty() {
+            eyes.broken("I-09", format!("something started by itself after a failure: {later:?}"));
         }
     }
 
-    /// Where all want the same, what one of them said runs goes on running.
-    fn judge_agreement(&self, world: &World, ends: &[Ended]) {
-        let now = world.eyes.running();
-        for ended in ends.iter().filter(|ended| matches!(ended.end, End::Returned(Ok(_)))) {
-            for uid in ended.running.iter().filter(|uid| !now.contains_key(*uid)) {
-                world.eyes.broken("I-09", format!("pod {uid} was said to run as planned, and another caller ended it"));
+    /// Holds what one operation said against what it did.
+    fn judge_one(&self, world: &World, index: usize, ended: &Ended, result: &Result<String, pando_api::Error>) {
+        let (eyes, op, alone) = (&world.eyes, self.scenario.ops[index], self.scenario.ops.len() == 1);
+        let text = format!("{result:?}");
+        self.sim.note(&text);
+        eyes.read("an answer", &text);
+        match (result, op) {
+            // Of several callers one may lose to another one; a stop does not.
+            (Err(error), _) if self.must_succeed() && (alone || op == Op::Stop) => {
+                eyes.broken("S-7", format!("{op:?} of caller {index} failed, though that passes: {error}"));
             }
+            (Ok(_), Op::Apply(_)) if ended.running.is_empty() && alone => {
+                eyes.broken("I-09", "done, and nothing runs");
+            }
+            (Ok(_), Op::Stop | Op::Destroy) if !ended.running.is_empty() && alone => {
+                eyes.broken("I-09", "done, and it runs");
+            }
+            (Ok(_) | Err(_), _) => {}
+        }
+        if ended.took > LONGEST {
+            eyes.broken("I-15", format!("{op:?} of caller {index} took {:?}", ended.took));
         }
     }
 
     /// The faults are over: the scenario's last operation succeeds, and then has nothing to do.
     async fn mend(&self, world: &World, callers: &[Caller], ends: &[Ended]) -> BTreeMap<String, Value> {
         let eyes = &world.eyes;
-        if self.sim.seed() % 2 == 1 && self.lands_late() {
+        // What is late lands while the mending goes on, or before it: one call this way, the next one that way.
+        let call = match self.schedule {
+            Schedule::Fault { call, .. } => u64::try_from(call).unwrap_or(0),
+            Schedule::Undisturbed | Schedule::Dropped { .. } => 0,
+        };
+        if self.lands_late() && (self.sim.seed() + call) % 2 == 1 {
             world.env().sleep(Fault::LONG * 2).await;
         }
         let alive = callers.iter().zip(ends).find(|(_, ended)| !matches!(ended.end, End::Died));
@@ -457,6 +456,16 @@ impl Play<'_> {
             || self.scenario.ops.contains(&Op::Destroy);
         for hurt in world.hurt_strangers(!ours_alone) {
             world.eyes.broken("I-04", format!("{hurt} is not as its owner left it"));
+        }
+    }
+}
+
+/// Where all want the same, what one of them said runs goes on running.
+fn judge_agreement(world: &World, ends: &[Ended]) {
+    let now = world.eyes.running();
+    for ended in ends.iter().filter(|ended| matches!(ended.end, End::Returned(Ok(_)))) {
+        for uid in ended.running.iter().filter(|uid| !now.contains_key(*uid)) {
+            world.eyes.broken("I-09", format!("pod {uid} was said to run as planned, and another caller ended it"));
         }
     }
 }
