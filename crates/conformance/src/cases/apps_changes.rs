@@ -3,13 +3,15 @@
 use std::time::Duration;
 
 use futures::future::join;
-use k8s_openapi::api::core::v1::{Namespace, Pod, Secret, Service};
+use k8s_openapi::api::core::v1::{Namespace, PersistentVolumeClaim, Pod, Secret, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use pando_api::{BundlePlan, Code, ObservedBundle, Outcome, RuntimeAdapter as _};
-use pando_cluster::names::{annotation, label, label_value};
+use pando_cluster::names::{annotation, label, label_value, object};
 use pando_cluster::{Kind, ObjectKey};
 use pando_fakecluster::behaviour::Behaviour;
+use serde_json::json;
 
 use super::fixture::{SOON, delete, hold, map, release, service, until};
 use crate::apps::{App, History, WEB, address, has_ended, listen, may_run, of_web, uid, with, with_env};
@@ -195,6 +197,31 @@ pub(super) async fn a_destroyed_app_is_gone_with_its_namespace(bed: &dyn Bed) {
     app.destroy().await;
     let result = app.apply(&plan).await;
     assert_eq!(of_web(&result).outcome, Outcome::Created, "and can come again");
+}
+
+pub(super) async fn data_stays_when_its_app_is_destroyed(bed: &dyn Bed) {
+    let app = App::new(bed, "data");
+    let plan = app.plan(&Behaviour::Run);
+    app.apply(&plan).await;
+    let claim: PersistentVolumeClaim = serde_json::from_value(json!({
+        "metadata": {"name": "data", "namespace": &*app.namespace},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}},
+    }))
+    .expect("a claim");
+    let claim = bed.admin().make(&claim).await.expect("a claim, made by whomever");
+    app.destroy().await;
+    let kept: PersistentVolumeClaim = app.read("data").await;
+    assert_eq!(kept.metadata.uid, claim.metadata.uid);
+    assert_eq!(kept.metadata.deletion_timestamp, None);
+    app.read::<NetworkPolicy>(object::DEFAULT_POLICY).await;
+    for key in [app.key(Kind::Pod, "web-1"), app.key(Kind::Service, WEB), app.key(Kind::Secret, "pando-env-web")] {
+        assert_eq!(bed.admin().get(&key).await.expect("a read"), None, "{key} goes");
+    }
+    let bundle = app.observe().await;
+    assert!(bundle.exists && bundle.workloads.is_empty(), "{bundle:?}");
+    app.destroy().await;
+    let result = app.apply(&plan).await;
+    assert_eq!(of_web(&result).outcome, Outcome::Created, "and the app can come again");
 }
 
 pub(super) async fn a_namespace_that_is_going_is_waited_for(bed: &dyn Bed) {

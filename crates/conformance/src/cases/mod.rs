@@ -151,6 +151,7 @@ pub const CASES: &[Case] = cases! {
         an_ended_pod_leaves_the_endpoints_when_it_is_met [Kubelet];
         a_renamed_workload_leaves_nothing_of_the_old_name [Kubelet];
         a_destroyed_app_is_gone_with_its_namespace [Kubelet];
+        data_stays_when_its_app_is_destroyed [Kubelet];
         a_namespace_that_is_going_is_waited_for [Kubelet];
         a_namespace_that_does_not_go_is_an_error_with_its_cause [Kubelet Clock];
         a_namespace_that_is_not_the_apps_is_refused_and_untouched [Audit];

@@ -69,6 +69,15 @@ impl Eyes {
     /// Every invariant that was broken so far.
     pub(super) fn take_broken(&self) -> Vec<String> {
         self.look();
+        // What we wrote was searched when it was written; this is what controllers and kubelets made of it.
+        let places = self.fake.with(|store| {
+            let kinds = Kind::ALL.iter().filter(|kind| **kind != Kind::Secret);
+            let objects = kinds.flat_map(|kind| store.all(*kind)).filter(|(_, object)| self.is_in(object));
+            objects.map(|(key, _)| key.to_string()).collect::<Vec<_>>()
+        });
+        for place in places {
+            self.broken("I-06", format!("a secret value is in {place}"));
+        }
         std::mem::take(&mut self.state().broken)
     }
 
@@ -137,9 +146,6 @@ impl Eyes {
     }
 
     fn changed(&self, change: &Change) {
-        if change.key.kind != Kind::Secret && self.is_in(&change.after) {
-            self.broken("I-06", format!("a secret value is in {}", change.key));
-        }
         if change.key.namespace.as_deref() != Some(self.namespace.as_str()) {
             return;
         }
@@ -170,8 +176,16 @@ impl Eyes {
         })
     }
 
-    /// I-04, I-05, S-83: what a write may be aimed at, and what it must carry.
+    /// I-04, I-05, I-06, S-83: what a write may be aimed at, what it must carry and what it may not.
     fn write(&self, key: &ObjectKey, what: &Asked<'_>) {
+        let body = match what {
+            Asked::Create(object) => object.to_json().unwrap_or_default(),
+            Asked::Patch(patch) => patch.as_json().clone(),
+            Asked::Delete(_) => Value::Null,
+        };
+        if key.kind != Kind::Secret && self.is_in(&body) {
+            self.broken("I-06", format!("a secret value is written into {key}"));
+        }
         let namespace = match key.kind {
             Kind::Namespace => Some(key.name.as_str()),
             _ => key.namespace.as_deref(),
@@ -183,7 +197,7 @@ impl Eyes {
         let Some(found) = found else { return };
         let is_ours = found["metadata"]["labels"][names::label::MANAGED_BY] == names::MANAGER;
         match what {
-            Asked::Create => {}
+            Asked::Create(_) => {}
             Asked::Patch(patch) => {
                 if !is_ours {
                     self.broken("I-04", format!("{key} is a stranger's, and is to be changed"));
@@ -215,7 +229,7 @@ fn is_live(pod: &Value) -> bool {
 }
 
 enum Asked<'a> {
-    Create,
+    Create(&'a Object),
     Patch(&'a MergePatch),
     Delete(&'a DeleteOptions),
 }
@@ -253,7 +267,7 @@ impl Cluster for Witness {
 
     async fn create(&self, object: &Object) -> Result<Object, ClusterError> {
         self.eyes.look();
-        self.eyes.write(&object.key(), &Asked::Create);
+        self.eyes.write(&object.key(), &Asked::Create(object));
         let made = self.inner.create(object).await;
         self.eyes.look();
         made
