@@ -87,7 +87,7 @@ pub const CASES: &[Case] = cases! {
         a_watch_from_a_list_misses_nothing;
         only_what_is_asked_for_is_told;
         an_object_that_loses_its_labels_is_told_as_gone;
-        a_version_that_is_no_longer_kept_has_expired;
+        a_version_that_is_no_longer_kept_has_expired [Clock];
         a_watch_ends_in_its_time;
         a_quiet_watch_is_told_that_nothing_happened [Clock];
     }
