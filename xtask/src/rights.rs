@@ -1,7 +1,7 @@
 //! Whether Pando's account has exactly the rights it needs, by the API server's own audit log.
 //!
-//! A right that a whole run of the suite never used is a right to take away; a call that no role allows is a
-//! right that is missing.
+//! A right that a whole run of the suite never used may be one to take away: it is told. A call that no role allows
+//! is a right that is missing: that is an error.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -73,11 +73,7 @@ pub(crate) fn check(kubectl: &Kubectl, print: &[String], since: u64) -> Result<(
         println!("{} rights, none missing, {} not used by this run", granted.len(), verdict.unused.len());
         return Ok(());
     }
-    bail!(
-        "the roles in deploy/kubernetes and what the adapter does differ: {} unused, {} missing",
-        verdict.unused.len(),
-        verdict.missing.len()
-    );
+    bail!("the roles in deploy/kubernetes lack {} right(s) that the adapter needs", verdict.missing.len());
 }
 
 fn judge(granted: &BTreeSet<Right>, calls: impl Iterator<Item = (Right, bool)>) -> Verdict {

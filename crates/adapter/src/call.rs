@@ -5,7 +5,7 @@ use std::future::Future;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Event, Pod};
+use k8s_openapi::api::core::v1::{Event, Pod, Service};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use pando_api::{CallContext, Change, Code, Error, Progress, Secret, Written};
 use pando_cluster::converge::{self, Converge, ConvergeError, Converged, Known};
@@ -193,6 +193,11 @@ impl<'a> Call<'a> {
             Selector::everything().equals(label::MANAGED_BY, pando_cluster::names::MANAGER).exists(label::WORKLOAD);
         let request = self.list_request(T::OBJECT_KIND).labelled(ours);
         Ok(self.with_young_rights(|| self.cluster.list_all(&request)).await?.0)
+    }
+
+    /// The records and pods of all workloads, as they are now.
+    pub(crate) async fn records_and_pods(&self) -> Result<(Vec<Service>, Vec<Pod>), Error> {
+        futures::try_join!(self.workload_objects::<Service>(), self.workload_objects::<Pod>()).map_err(error::unread)
     }
 
     /// Waits until the follower was told of all pods once.

@@ -313,8 +313,7 @@ async fn workloads(
         let made = start::make_record(call, plan, revision).await?;
         return Ok((made.then_some(revision), Vec::new(), Vec::new()));
     }
-    let (records, pods) =
-        futures::try_join!(call.workload_objects::<Service>(), call.workload_objects::<Pod>()).map_err(unread)?;
+    let (records, pods) = call.records_and_pods().await?;
     Ok((None, records, pods))
 }
 

@@ -53,7 +53,7 @@ pub(crate) async fn settle(
         let seen = Seen { record, pods: &own };
         let step = decide(seen, &digest, key_lost);
         if std::mem::take(&mut old) && !matches!(step, Step::Keep { .. }) {
-            (records, pods) = workloads(call).await?;
+            (records, pods) = call.records_and_pods().await?;
             continue;
         }
         let tried = match (raised.take(), step) {
@@ -77,7 +77,7 @@ pub(crate) async fn settle(
         };
         // Callers that met each other should not meet again.
         call.env.sleep(call.env.jitter(backoff(budget::FIRST_BACKOFF, budget::LONGEST_BACKOFF, round))).await;
-        (records, pods) = workloads(call).await?;
+        (records, pods) = call.records_and_pods().await?;
         if let Some(revision) = taken.filter(|revision| was_ended(&records, &pods, &workload.name, *revision)) {
             let pod = crate::pod::pod_name(&workload.name, revision);
             let message = format!(
@@ -89,11 +89,6 @@ pub(crate) async fn settle(
     }
     let key = ObjectKey::namespaced(Kind::Service, call.namespace(), &workload.name);
     Err(not_made(ConvergeError::Contended { key }))
-}
-
-/// The records and pods of all workloads, as they are now.
-async fn workloads(call: &Call<'_>) -> Result<(Vec<Service>, Vec<Pod>), Error> {
-    futures::try_join!(call.workload_objects::<Service>(), call.workload_objects::<Pod>()).map_err(unread)
 }
 
 /// Whether a stop or a removal took the pod of that start: its record is gone or was raised since, and nobody starts another.
