@@ -6,11 +6,13 @@
 use std::fmt;
 
 use k8s_openapi::api::core::v1::{
-    Event, Namespace, Node, PersistentVolumeClaim, Pod, ResourceQuota, Secret, Service, ServiceAccount,
+    ConfigMap, Event, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, ResourceQuota, Secret, Service,
+    ServiceAccount,
 };
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::rbac::v1::RoleBinding;
+use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -149,6 +151,12 @@ macro_rules! kinds {
                         .field("metadata", &secret.metadata)
                         .field("keys", &secret.data.iter().flatten().map(|(key, _)| key).collect::<Vec<_>>())
                         .finish_non_exhaustive(),
+                    // Nor do an app's files, which may be large and may be anything.
+                    Self::ConfigMap(map) => f
+                        .debug_struct("ConfigMap")
+                        .field("metadata", &map.metadata)
+                        .field("keys", &config_map_keys(map))
+                        .finish_non_exhaustive(),
                     other => match other { $(Self::$kind(object) => fmt::Debug::fmt(object, f),)+ },
                 }
             }
@@ -192,8 +200,14 @@ kinds! {
     ServiceAccount: "" / "v1" "serviceaccounts" Namespace;
     /// Confidential data; its `Debug` form prints no bytes.
     Secret: "" / "v1" "secrets" Namespace;
+    /// Files and settings that are not confidential; its `Debug` form prints no contents either.
+    ConfigMap: "" / "v1" "configmaps" Namespace;
     /// A claim to storage.
     PersistentVolumeClaim: "" / "v1" "persistentvolumeclaims" Namespace;
+    /// A piece of storage, which a claim may have.
+    PersistentVolume: "" / "v1" "persistentvolumes" Cluster;
+    /// A way to make volumes.
+    StorageClass: "storage.k8s.io" / "v1" "storageclasses" Cluster;
     /// Limits on what a namespace may use.
     ResourceQuota: "" / "v1" "resourcequotas" Namespace;
     /// Something that happened to an object, told by a component of the cluster.
@@ -229,6 +243,11 @@ impl Object {
     pub fn key(&self) -> ObjectKey {
         ObjectKey::of_meta(self.kind(), self.meta())
     }
+}
+
+fn config_map_keys(map: &ConfigMap) -> Vec<&String> {
+    let texts = map.data.iter().flatten().map(|(key, _)| key);
+    texts.chain(map.binary_data.iter().flatten().map(|(key, _)| key)).collect()
 }
 
 /// Names one object of a cluster.
@@ -348,10 +367,22 @@ mod tests {
     }
 
     #[test]
+    fn a_config_map_prints_its_keys_and_no_contents() {
+        let map = ConfigMap {
+            data: Some([("app.ini".to_owned(), "hunter2".to_owned())].into()),
+            binary_data: Some([("logo".to_owned(), ByteString(b"hunter3".to_vec()))].into()),
+            ..ConfigMap::default()
+        };
+        let printed = format!("{:?}", map.into_object());
+        assert!(printed.contains("app.ini") && printed.contains("logo"), "{printed}");
+        assert!(!printed.contains("hunter") && !printed.contains("104, 117"), "{printed}");
+    }
+
+    #[test]
     fn every_kind_survives_the_way_through_json() {
         for kind in Kind::ALL {
             let json = serde_json::json!({"metadata": {"name": "x"}, "spec": {}, "addressType": "IPv4", "endpoints": [],
-                "roleRef": {"apiGroup": "g", "kind": "k", "name": "n"}, "involvedObject": {}});
+                "roleRef": {"apiGroup": "g", "kind": "k", "name": "n"}, "involvedObject": {}, "provisioner": "p"});
             let object = Object::from_json(*kind, json).unwrap_or_else(|error| panic!("{kind}: {error}"));
             let written = object.to_json().expect("these types are always JSON");
             assert_eq!(

@@ -40,6 +40,8 @@ pub struct FakeConfig {
     pub runtime_classes: BTreeSet<String>,
     /// The `PriorityClass` objects there are, with their values; a pod that names another one is refused.
     pub priority_classes: BTreeMap<String, i32>,
+    /// The storage classes there are from the start; the one that is the default is given to claims that name none.
+    pub storage_classes: Vec<FakeStorageClass>,
     /// What comes of pulling an image, by the name a container gives it.
     pub images: BTreeMap<String, Image>,
     /// What comes of pulling an image that [`Self::images`] does not name.
@@ -54,6 +56,37 @@ pub struct FakeConfig {
     pub policy_lag: Duration,
     /// How the network plugin decides where Kubernetes leaves it to the plugin.
     pub plugin: Plugin,
+}
+
+/// A way to make volumes, as whoever set up the cluster made it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FakeStorageClass {
+    /// Its name.
+    pub name: String,
+    /// Whether claims that name no class get this one.
+    pub is_default: bool,
+    /// Who makes the volumes, e.g. `rancher.io/local-path`.
+    pub provisioner: String,
+    /// Whether a claim waits for its first pod, and its volume goes where that pod goes.
+    pub waits_for_first_consumer: bool,
+    /// What becomes of the class's volumes when their claims go: `Delete` or `Retain`.
+    pub reclaim_policy: String,
+    /// Whether claims that are bound may grow.
+    pub expandable: bool,
+}
+
+impl FakeStorageClass {
+    /// The class of a cluster made by kind: storage on the node that the first pod is placed on.
+    pub fn standard() -> Self {
+        Self {
+            name: "standard".to_owned(),
+            is_default: true,
+            provisioner: "rancher.io/local-path".to_owned(),
+            waits_for_first_consumer: true,
+            reclaim_policy: "Delete".to_owned(),
+            expandable: false,
+        }
+    }
 }
 
 /// What comes of pulling an image.
@@ -96,7 +129,7 @@ pub struct Delays {
     pub removal: Duration,
     /// How long the containers of a pod outlive its object when that was deleted by force (2 s on Kubernetes 1.34).
     pub orphan: Duration,
-    /// From a namespace to its `default` account.
+    /// From a namespace to its `default` account and its `kube-root-ca.crt`.
     pub service_account: Duration,
     /// From a change to the Services' endpoints.
     pub endpoints: Duration,
@@ -186,6 +219,7 @@ impl Default for FakeConfig {
                 ("system-node-critical".to_owned(), 2_000_001_000),
             ]
             .into(),
+            storage_classes: vec![FakeStorageClass::standard()],
             images: BTreeMap::new(),
             other_images: Image::Pulled { after: Duration::ZERO },
             programs: Arc::new(Daemons),

@@ -26,5 +26,5 @@ pub mod store;
 mod watch;
 
 pub use cluster::FakeCluster;
-pub use config::{Access, Delays, FakeConfig, FakeNode, Image};
+pub use config::{Access, Delays, FakeConfig, FakeNode, FakeStorageClass, Image};
 pub use controllers::Running;

@@ -22,7 +22,7 @@ fn the_server_tells_what_it_is_and_serves() {
     assert_eq!((&version["major"], &version["minor"]), (&json!("1"), &json!("34")));
     assert_eq!(bed.get("/api").body["versions"], json!(["v1"]));
     let groups = bed.get("/apis").body["groups"].as_array().expect("groups").len();
-    assert_eq!(groups, 3);
+    assert_eq!(groups, 4);
     for (path, resource) in [
         ("/api/v1", "pods"),
         ("/api/v1", "pods/log"),

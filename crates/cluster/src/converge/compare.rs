@@ -24,6 +24,7 @@ impl Difference {
 /// Values that are ours as a whole: a member that we did not set does not belong there. Anywhere else, only the
 /// members that we set are ours, since Kubernetes and others add their own.
 const OURS_AS_A_WHOLE: &[(Kind, &[&str])] = &[
+    (Kind::ConfigMap, &["data", "binaryData"]),
     (Kind::NetworkPolicy, &["spec"]),
     (Kind::ResourceQuota, &["spec"]),
     (Kind::RoleBinding, &["roleRef", "subjects"]),
@@ -82,8 +83,8 @@ impl Comparison<'_> {
     }
 }
 
-/// Whether two values mean the same. An absent list is an empty one; an absent object is not, but for a Secret's data,
-/// which the API server leaves away when there is none.
+/// Whether two values mean the same. An absent list is an empty one; an absent object is not, but for the data of
+/// Secrets and ConfigMaps, which the API server leaves away when there is none.
 fn same(kind: Kind, path: &str, wanted: &Value, found: &Value) -> bool {
     match (wanted, found) {
         (Value::Object(wanted), Value::Object(found)) => {
@@ -98,7 +99,7 @@ fn same(kind: Kind, path: &str, wanted: &Value, found: &Value) -> bool {
                 && wanted.iter().zip(found).all(|(wanted, found)| same(kind, path, wanted, found))
         }
         (Value::Array(list), Value::Null) | (Value::Null, Value::Array(list)) => list.is_empty(),
-        (Value::Object(data), Value::Null) if kind == Kind::Secret => data.is_empty(),
+        (Value::Object(data), Value::Null) if matches!(kind, Kind::Secret | Kind::ConfigMap) => data.is_empty(),
         (Value::String(wanted), Value::String(found))
             if kind == Kind::ResourceQuota && path.starts_with("spec.hard.") =>
         {
@@ -135,6 +136,13 @@ mod tests {
         let live = json!({"metadata": {"labels": {"a": "1", "theirs": "2"}, "uid": "u"}, "status": {},
             "spec": {"clusterIP": "None", "clusterIPs": ["None"], "sessionAffinity": "None"}});
         assert!(difference(Kind::Service, &desired, &live).is_none());
+    }
+
+    #[test]
+    fn a_file_that_we_did_not_put_into_a_config_map_is_taken_out() {
+        let (desired, live) = (json!({"data": {"a": "1"}}), json!({"data": {"a": "1", "b": "2"}}));
+        assert_eq!(difference(Kind::ConfigMap, &desired, &live).patch, json!({"data": {"b": null}}));
+        assert!(difference(Kind::ConfigMap, &json!({"data": {}, "binaryData": {}}), &json!({})).is_none());
     }
 
     #[test]

@@ -1,7 +1,10 @@
 //! What admission says of a new object before it is stored: life cycle, account, RuntimeClass.
 
-use k8s_openapi::api::core::v1::{Namespace, Pod, ServiceAccount};
-use k8s_openapi::api::core::v1::{ProjectedVolumeSource, Volume, VolumeMount};
+use k8s_openapi::api::core::v1::{
+    Namespace, PersistentVolumeClaim, Pod, ProjectedVolumeSource, ServiceAccount, Volume, VolumeMount,
+};
+use k8s_openapi::api::storage::v1::StorageClass;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use pando_cluster::{Kind, Object, ObjectKey, Scoped};
 use serde_json::json;
 
@@ -24,20 +27,54 @@ pub(super) fn life_cycle(server: &Server<'_>, key: &ObjectKey) -> Result<Option<
 
 /// What admission changes in a new object; refuses a pod whose account or RuntimeClass is missing.
 pub(super) fn change(server: &Server<'_>, object: &mut Object) -> Result<(), Refusal> {
-    if let Object::Pod(pod) = object {
-        give_account(server, pod)?;
-        kinds::tolerate_lost_nodes(pod);
-        kinds::prioritise(server.config, pod)?;
-        kinds::refuse_runtime_class(server.config, pod)?;
-    }
-    if let Object::PersistentVolumeClaim(claim) = object {
-        // A claim outlives the pods that mount it; a controller takes this off.
-        let held = claim.metadata.finalizers.get_or_insert_default();
-        if held.iter().all(|it| it != "kubernetes.io/pvc-protection") {
-            held.push("kubernetes.io/pvc-protection".to_owned());
+    match object {
+        Object::Pod(pod) => {
+            give_account(server, pod)?;
+            kinds::tolerate_lost_nodes(pod);
+            kinds::prioritise(server.config, pod)?;
+            kinds::refuse_runtime_class(server.config, pod)?;
         }
+        Object::PersistentVolumeClaim(claim) => {
+            give_class(server, claim);
+            protect(&mut claim.metadata, "kubernetes.io/pvc-protection");
+        }
+        Object::PersistentVolume(volume) => protect(&mut volume.metadata, "kubernetes.io/pv-protection"),
+        _ => {}
     }
     Ok(())
+}
+
+/// Keeps a claim from going before its pods, and a volume before its claim; a controller takes the finalizer off.
+///
+/// <https://kubernetes.io/docs/concepts/storage/persistent-volumes/#storage-object-in-use-protection>
+fn protect(meta: &mut ObjectMeta, finalizer: &str) {
+    let held = meta.finalizers.get_or_insert_default();
+    if held.iter().all(|it| it != finalizer) {
+        held.push(finalizer.to_owned());
+    }
+}
+
+/// A claim that names no class gets the default one, the newest if there are several.
+///
+/// <https://kubernetes.io/docs/concepts/storage/storage-classes/#default-storageclass>
+fn give_class(server: &Server<'_>, claim: &mut PersistentVolumeClaim) {
+    let old_way =
+        claim.metadata.annotations.as_ref().and_then(|all| all.get("volume.beta.kubernetes.io/storage-class"));
+    let spec = claim.spec.get_or_insert_default();
+    if old_way.is_some() || spec.storage_class_name.is_some() {
+        return;
+    }
+    let defaults = server.store.all_typed::<StorageClass>().filter(is_default);
+    let newest_then_name = |class: &StorageClass| {
+        (class.metadata.creation_timestamp.clone(), std::cmp::Reverse(class.metadata.name.clone()))
+    };
+    spec.storage_class_name = defaults.max_by_key(newest_then_name).and_then(|class| class.metadata.name);
+}
+
+fn is_default(class: &StorageClass) -> bool {
+    let marks = ["storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class"];
+    let annotations = class.metadata.annotations.as_ref();
+    marks.iter().any(|mark| annotations.and_then(|all| all.get(*mark)).is_some_and(|value| value == "true"))
 }
 
 /// What admission only judges: pod security, and role bindings that would give away too much.

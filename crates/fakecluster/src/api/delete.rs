@@ -152,12 +152,17 @@ fn check_preconditions(key: &ObjectKey, object: &Value, preconditions: &Value) -
 /// The answer to a deletion that took effect at once: the object, or a `Status`, by kind.
 fn farewell(key: &ObjectKey, object: &Value) -> Value {
     match key.kind {
-        Kind::Pod | Kind::Service | Kind::ServiceAccount | Kind::PersistentVolumeClaim | Kind::ResourceQuota => {
-            object.clone()
-        }
+        Kind::Pod
+        | Kind::Service
+        | Kind::ServiceAccount
+        | Kind::PersistentVolumeClaim
+        | Kind::PersistentVolume
+        | Kind::StorageClass
+        | Kind::ResourceQuota => object.clone(),
         Kind::Namespace
         | Kind::Node
         | Kind::Secret
+        | Kind::ConfigMap
         | Kind::Event
         | Kind::NetworkPolicy
         | Kind::RoleBinding

@@ -8,10 +8,20 @@
 use serde_json::Value;
 
 /// Maps of texts: empty ones go, and what is in them is never touched.
-const TEXT_MAPS: &[&str] = &["annotations", "data", "labels", "matchLabels", "nodeSelector", "selector", "stringData"];
+const TEXT_MAPS: &[&str] = &[
+    "annotations",
+    "binaryData",
+    "data",
+    "labels",
+    "matchLabels",
+    "nodeSelector",
+    "parameters",
+    "selector",
+    "stringData",
+];
 
 /// Maps of amounts.
-const AMOUNT_MAPS: &[&str] = &["hard", "limits", "overhead", "requests"];
+const AMOUNT_MAPS: &[&str] = &["capacity", "hard", "limits", "overhead", "requests"];
 
 /// Lists that are written though empty.
 const KEPT_LISTS: &[&str] = &["containers", "endpoints"];
@@ -20,15 +30,19 @@ const KEPT_LISTS: &[&str] = &["containers", "endpoints"];
 const KEPT_TEXTS: &[&str] = &[
     "apiGroup",
     "cidr",
+    "driver",
     "key",
     "kind",
     "mountPath",
     "name",
     "operator",
     "path",
+    "provisioner",
+    "server",
     "storageClassName",
     "topologyKey",
     "type",
+    "volumeHandle",
     "volumeName",
 ];
 

@@ -34,7 +34,8 @@ const COMPUTE: &[(&str, Side, &str)] = &[
 ];
 
 /// The kinds that limits by name are about; `count/…` is about any.
-const COUNTED: &[Kind] = &[Kind::Pod, Kind::Service, Kind::PersistentVolumeClaim, Kind::Secret, Kind::ResourceQuota];
+const COUNTED: &[Kind] =
+    &[Kind::Pod, Kind::Service, Kind::PersistentVolumeClaim, Kind::Secret, Kind::ConfigMap, Kind::ResourceQuota];
 
 #[derive(Clone, Copy)]
 enum Side {
@@ -164,6 +165,9 @@ fn usage(object: &Object) -> Usage {
         Object::Secret(_) => {
             usage.insert("secrets".to_owned(), one);
         }
+        Object::ConfigMap(_) => {
+            usage.insert("configmaps".to_owned(), one);
+        }
         Object::ResourceQuota(_) => {
             usage.insert("resourcequotas".to_owned(), one);
         }
@@ -171,6 +175,8 @@ fn usage(object: &Object) -> Usage {
         | Object::Namespace(_)
         | Object::Node(_)
         | Object::ServiceAccount(_)
+        | Object::PersistentVolume(_)
+        | Object::StorageClass(_)
         | Object::Event(_)
         | Object::NetworkPolicy(_)
         | Object::RoleBinding(_)

@@ -112,13 +112,14 @@ impl Refusal {
     ///
     /// Kubernetes names the kind here and not the resource, save for namespaces (tried on 1.34).
     pub(crate) fn precondition(key: &ObjectKey, why: &str) -> Self {
-        let subject = if key.kind == Kind::Namespace { "namespaces" } else { key.kind.name() };
-        let mut refusal =
-            Self::new(409, "Conflict", format!("Operation cannot be fulfilled on {subject} {:?}: {why}", key.name));
-        let mut details = json!({"name": key.name, "kind": subject});
+        let kind = if key.kind == Kind::Namespace { "namespaces" } else { key.kind.name() };
+        let (mut subject, mut details) = (kind.to_owned(), json!({"name": key.name, "kind": kind}));
         if !key.kind.group().is_empty() {
+            subject = format!("{kind}.{}", key.kind.group());
             details["group"] = key.kind.group().into();
         }
+        let mut refusal =
+            Self::new(409, "Conflict", format!("Operation cannot be fulfilled on {subject} {:?}: {why}", key.name));
         refusal.details = Some(details);
         refusal
     }

@@ -3,12 +3,12 @@
 use pando_cluster::Kind;
 use serde_json::{Value, json};
 
-use crate::config::{FakeConfig, FakeNode};
+use crate::config::{FakeConfig, FakeNode, FakeStorageClass};
 use crate::store::Store;
 
 const KUBELET: &str = "v1.34.0";
 
-/// Puts the system's namespaces, the nodes and the API server's own Service into an empty store.
+/// Puts the system's namespaces, the nodes, the storage classes and the API server's own Service into an empty store.
 pub(crate) fn fill(store: &mut Store, config: &FakeConfig) {
     for name in ["default", "kube-node-lease", "kube-public", "kube-system"] {
         store.insert(
@@ -23,6 +23,9 @@ pub(crate) fn fill(store: &mut Store, config: &FakeConfig) {
     let now = store.now_text();
     for (index, machine) in config.nodes.iter().enumerate() {
         store.insert(Kind::Node, node(machine, index, config, &now));
+    }
+    for class in &config.storage_classes {
+        store.insert(Kind::StorageClass, storage_class(class));
     }
     let labels = json!({"component": "apiserver", "provider": "kubernetes"});
     let address = config.service_cidr.hosts().next().map(|ip| ip.to_string());
@@ -90,6 +93,22 @@ pub(crate) fn node(machine: &FakeNode, index: usize, config: &FakeConfig, now: &
             },
         },
     })
+}
+
+fn storage_class(class: &FakeStorageClass) -> Value {
+    let mut object = json!({
+        "metadata": {"name": class.name},
+        "provisioner": class.provisioner,
+        "reclaimPolicy": class.reclaim_policy,
+        "volumeBindingMode": if class.waits_for_first_consumer { "WaitForFirstConsumer" } else { "Immediate" },
+    });
+    if class.is_default {
+        object["metadata"]["annotations"] = json!({"storageclass.kubernetes.io/is-default-class": "true"});
+    }
+    if class.expandable {
+        object["allowVolumeExpansion"] = true.into();
+    }
+    object
 }
 
 /// The node's share of the pods' range: the next /24 of it, or all of it where there are none left.

@@ -281,11 +281,21 @@ fn field_term(kind: Kind, whole: &str, term: &str) -> Result<FieldTerm, BadSelec
     } else {
         return Err(BadSelector(format!("invalid selector: '{whole}'; can't understand '{term}'")));
     };
-    if !fields_of(kind).contains(&path) {
-        return Err(BadSelector(format!("field label not supported: {path}")));
+    let fields = fields_of(kind);
+    if !fields.contains(&path) {
+        // Kinds without fields of their own share one rule, which words it otherwise.
+        let words = if fields == JUST_NAMES {
+            format!("{path:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
+        } else {
+            format!("field label not supported: {path}")
+        };
+        return Err(BadSelector(words));
     }
     Ok(FieldTerm { path: path.to_owned(), value: value.to_owned(), equal })
 }
+
+/// The fields of kinds that have none of their own.
+const JUST_NAMES: &[&str] = &["metadata.name", "metadata.namespace"];
 
 /// The fields Kubernetes 1.34 selects objects of `kind` by, besides name and namespace.
 fn fields_of(kind: Kind) -> &'static [&'static str] {
@@ -321,12 +331,16 @@ fn fields_of(kind: Kind) -> &'static [&'static str] {
             "source",
             "type",
         ],
-        Kind::ServiceAccount
+        // The server knows a namespace even of volumes and classes; it is empty there.
+        Kind::PersistentVolume
+        | Kind::StorageClass
+        | Kind::ServiceAccount
+        | Kind::ConfigMap
         | Kind::PersistentVolumeClaim
         | Kind::ResourceQuota
         | Kind::NetworkPolicy
         | Kind::RoleBinding
-        | Kind::EndpointSlice => &["metadata.name", "metadata.namespace"],
+        | Kind::EndpointSlice => JUST_NAMES,
     }
 }
 

@@ -242,11 +242,14 @@ fn first_status(object: &Object, now: &str) -> Option<Value> {
         Object::Pod(_) => Some(kinds::start_status(object, now)),
         Object::Namespace(_) => Some(json!({"phase": "Active"})),
         Object::PersistentVolumeClaim(_) => Some(json!({"phase": "Pending"})),
+        Object::PersistentVolume(_) => Some(json!({"phase": "Pending", "lastPhaseTransitionTime": now})),
         Object::Service(_) => Some(json!({"loadBalancer": {}})),
         Object::ResourceQuota(_) => Some(json!({})),
         Object::Node(_)
         | Object::ServiceAccount(_)
         | Object::Secret(_)
+        | Object::ConfigMap(_)
+        | Object::StorageClass(_)
         | Object::Event(_)
         | Object::NetworkPolicy(_)
         | Object::RoleBinding(_)

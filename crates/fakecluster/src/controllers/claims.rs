@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::PodSpec;
 use pando_cluster::{Kind, ObjectKey};
 use serde_json::{Value, json};
 
-use super::objects::{is_being_deleted, text};
+use super::objects::{is_being_deleted, release, remove_if_free, text};
 use crate::FakeCluster;
 use crate::store::Store;
 
@@ -35,13 +35,8 @@ fn look(store: &mut Store) {
         if !deleting {
             store.update(&key, protect);
         } else if !is_used(store, &key) {
-            store.update(&key, release);
-            let free = store
-                .get(&key)
-                .is_some_and(|claim| claim["metadata"]["finalizers"].as_array().is_none_or(Vec::is_empty));
-            if free {
-                store.remove(&key);
-            }
+            store.update(&key, |claim| release(claim, PROTECTION));
+            remove_if_free(store, &key);
         }
     }
 }
@@ -52,12 +47,6 @@ fn protect(claim: &mut Value) {
         None => *held = json!([PROTECTION]),
         Some(held) if held.iter().any(|it| it == PROTECTION) => {}
         Some(held) => held.push(PROTECTION.into()),
-    }
-}
-
-fn release(claim: &mut Value) {
-    if let Some(held) = claim["metadata"]["finalizers"].as_array_mut() {
-        held.retain(|it| it != PROTECTION);
     }
 }
 

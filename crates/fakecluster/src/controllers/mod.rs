@@ -15,6 +15,7 @@ mod nodes;
 mod objects;
 mod programs;
 mod scheduler;
+mod volumes;
 
 pub use hooks::Running;
 pub(crate) use logs::logs;
@@ -33,10 +34,11 @@ pub(crate) struct State {
 /// Starts every controller on the cluster's environment; they end with its executor.
 pub(crate) fn start(fake: &FakeCluster) {
     let env = fake.env();
-    env.spawn_detached("accounts", namespaces::accounts(fake.clone()));
+    env.spawn_detached("furniture", namespaces::furnish(fake.clone()));
     env.spawn_detached("namespaces", namespaces::end(fake.clone()));
     env.spawn_detached("scheduler", scheduler::run(fake.clone()));
     env.spawn_detached("claims", claims::run(fake.clone()));
+    env.spawn_detached("volumes", volumes::run(fake.clone()));
     env.spawn_detached("endpoints", endpoints::run(fake.clone()));
     env.spawn_detached("node lifecycle", nodes::lifecycle(fake.clone()));
     env.spawn_detached("kubelets", nodes::kubelets(fake.clone()));

@@ -1,4 +1,4 @@
-//! What happens to and in namespaces: their default account, and their end.
+//! What happens to and in namespaces: their default account and certificate, and their end.
 
 use std::collections::BTreeMap;
 
@@ -11,23 +11,26 @@ use super::objects::{Condition, ask_to_end, is_being_deleted, set_condition};
 use crate::FakeCluster;
 use crate::store::Store;
 
-/// Gives every namespace its `default` account, a little late, for ever.
-pub(super) async fn accounts(fake: FakeCluster) {
+/// What every namespace is given: the `default` account, and what pods check the API server's certificate by.
+const FURNITURE: &[(Kind, &str)] = &[(Kind::ServiceAccount, "default"), (Kind::ConfigMap, "kube-root-ca.crt")];
+
+/// Gives every namespace what it lacks of [`FURNITURE`], a little late, for ever.
+pub(super) async fn furnish(fake: FakeCluster) {
     let mut seen = 0;
-    let mut due: BTreeMap<String, Instant> = BTreeMap::new();
+    let mut due: BTreeMap<ObjectKey, Instant> = BTreeMap::new();
     loop {
         let now = fake.env().now();
         fake.with(|store| {
-            let matters = |kind| matches!(kind, Kind::Namespace | Kind::ServiceAccount);
+            let matters = |kind| matches!(kind, Kind::Namespace | Kind::ServiceAccount | Kind::ConfigMap);
             if store.changes_after(seen).is_none_or(|mut all| all.any(|change| matters(change.key.kind))) {
-                let lacking = without_account(store);
-                due.retain(|name, _| lacking.contains(name));
-                for name in lacking {
-                    due.entry(name).or_insert(now.plus(fake.config().delays.service_account));
+                let lacking = lacking(store);
+                due.retain(|key, _| lacking.contains(key));
+                for key in lacking {
+                    due.entry(key).or_insert(now.plus(fake.config().delays.service_account));
                 }
             }
-            for namespace in due.extract_if(.., |_, at| *at <= now).map(|(name, _)| name) {
-                store.insert(Kind::ServiceAccount, json!({"metadata": {"name": "default", "namespace": namespace}}));
+            for key in due.extract_if(.., |_, at| *at <= now).map(|(key, _)| key) {
+                store.insert(key.kind, furniture(&key));
             }
             seen = store.revision();
         });
@@ -39,10 +42,23 @@ pub(super) async fn accounts(fake: FakeCluster) {
     }
 }
 
-fn without_account(store: &Store) -> Vec<String> {
+fn lacking(store: &Store) -> Vec<ObjectKey> {
     let alive = store.all(Kind::Namespace).filter(|(_, namespace)| !is_being_deleted(namespace));
-    let lacks = |name: &String| store.get(&ObjectKey::namespaced(Kind::ServiceAccount, name, "default")).is_none();
-    alive.map(|(key, _)| key.name.clone()).filter(lacks).collect()
+    let wanted = alive.flat_map(|(namespace, _)| {
+        FURNITURE.iter().map(|(kind, name)| ObjectKey::namespaced(*kind, &namespace.name, *name))
+    });
+    wanted.filter(|key| store.get(key).is_none()).collect()
+}
+
+fn furniture(key: &ObjectKey) -> Value {
+    let mut object = json!({"metadata": {"name": key.name, "namespace": key.namespace}});
+    if key.kind == Kind::ConfigMap {
+        let about = "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints such as the internal service IP or kubernetes.default.svc. No other usage is guaranteed across distributions of Kubernetes clusters.";
+        object["metadata"]["annotations"] = json!({"kubernetes.io/description": about});
+        // No connection of the fake is encrypted: there is no certificate to check.
+        object["data"] = json!({"ca.crt": ""});
+    }
+    object
 }
 
 /// Empties namespaces that are being deleted and then lets them go, for ever.

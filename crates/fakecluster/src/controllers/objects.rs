@@ -120,6 +120,21 @@ pub(super) fn tell(store: &mut Store, env: &Env, note: Note<'_>) {
     store.insert(Kind::Event, event);
 }
 
+/// Takes a finalizer off.
+pub(super) fn release(object: &mut Value, finalizer: &str) {
+    if let Some(held) = object["metadata"]["finalizers"].as_array_mut() {
+        held.retain(|it| it != finalizer);
+    }
+}
+
+/// Lets an object go that is being deleted, unless a finalizer holds it.
+pub(super) fn remove_if_free(store: &mut Store, key: &ObjectKey) {
+    let held = |object: &Value| object["metadata"]["finalizers"].as_array().is_some_and(|held| !held.is_empty());
+    if store.get(key).is_some_and(|object| is_being_deleted(object) && !held(object)) {
+        store.remove(key);
+    }
+}
+
 /// Asks for the end of an object as a controller does: a pod that runs gets its grace, finalizers hold.
 pub(super) fn ask_to_end(store: &mut Store, env: &Env, key: &ObjectKey) {
     let Some(object) = store.get(key) else { return };

@@ -1,14 +1,14 @@
 //! Requests that a real API server (Kubernetes 1.34.4) answered, asked again of the fake.
 //!
-//! `tests/data/recorded-1.34.json` holds each request with its answer, in the order in which they were sent;
-//! the recording is data and is never edited by hand. What no two servers share is masked: identities,
-//! versions, dates, given addresses and ports. Every other difference fails, unless [`TOLERATED`] says why
+//! A recording in `tests/data` holds each request with its answer, in the order in which they were sent;
+//! it is data and is never edited by hand. What no two servers share is masked: identities,
+//! versions, dates, given addresses and ports. Every other difference fails, unless a table says why
 //! the words of an answer may differ; a tolerance that is no longer needed fails as well.
 
 use std::collections::BTreeMap;
 
 use pando_fakecluster::sim::Sim;
-use pando_fakecluster::{FakeCluster, FakeConfig};
+use pando_fakecluster::{FakeCluster, FakeConfig, FakeStorageClass};
 use serde_json::Value;
 
 use crate::bed::Bed;
@@ -32,18 +32,31 @@ const TOLERATED: &[(&str, &str)] = &[
     ("policy INV-22", POLICY),
 ];
 
+/// As [`TOLERATED`], of the recording about storage and files.
+const TOLERATED_STORAGE: &[(&str, &str)] = &[];
+
 const STRUCT: &str = "Kubernetes prints a struct of its own with all its fields";
 const DECODER: &str = "the words are those of Go's decoders, the object's managed fields among them";
 const POLICY: &str = "the field is the same, the rule is worded otherwise";
 
 #[test]
 fn a_real_api_servers_answers_are_the_fakes() {
+    compare(include_str!("../data/recorded-1.34.json"), vec![], TOLERATED);
+}
+
+/// Recorded on a cluster made by kind, which has a default class.
+#[test]
+fn a_real_api_servers_answers_about_storage_and_files_are_the_fakes() {
+    compare(include_str!("../data/recorded-storage-1.34.json"), vec![FakeStorageClass::standard()], TOLERATED_STORAGE);
+}
+
+fn compare(recording: &str, storage_classes: Vec<FakeStorageClass>, tolerated: &[(&str, &str)]) {
     let sim = Sim::new(1);
-    let cluster = FakeCluster::new(sim.env(), FakeConfig { nodes: vec![], ..FakeConfig::default() });
+    let cluster = FakeCluster::new(sim.env(), FakeConfig { nodes: vec![], storage_classes, ..FakeConfig::default() });
     let bed = Bed { sim, cluster };
-    let steps: Value = serde_json::from_str(include_str!("../data/recorded-1.34.json")).expect("a recording");
+    let steps: Value = serde_json::from_str(recording).expect("a recording");
     let steps = steps.as_array().expect("a list");
-    let mut tolerated: BTreeMap<_, _> = TOLERATED.iter().copied().collect();
+    let mut tolerated: BTreeMap<_, _> = tolerated.iter().copied().collect();
     let mut differences = Vec::new();
     // Watches go on from the version of the first object.
     let mut start: Option<String> = None;

@@ -3,12 +3,14 @@
 //! [`complete`] fills in what a client left out, [`check`] says which rules an object breaks, and
 //! [`check_update`] which changes are not allowed.
 
+mod config_map;
 mod pod;
 mod pod_rules;
 mod quota;
 mod secret;
 mod service;
 mod small;
+mod storage;
 
 use std::collections::BTreeMap;
 
@@ -52,8 +54,17 @@ pub(crate) fn complete(object: &mut Object) -> Result<(), BadAmount> {
             Ok(())
         }
         Object::ResourceQuota(quota) => quota::complete(quota),
-        Object::PersistentVolumeClaim(claim) => small::complete_claim(claim),
-        Object::Node(_) | Object::ServiceAccount(_) | Object::Event(_) | Object::EndpointSlice(_) => Ok(()),
+        Object::PersistentVolumeClaim(claim) => storage::complete_claim(claim),
+        Object::PersistentVolume(volume) => storage::complete_volume(volume),
+        Object::StorageClass(class) => {
+            storage::complete_class(class);
+            Ok(())
+        }
+        Object::Node(_)
+        | Object::ServiceAccount(_)
+        | Object::ConfigMap(_)
+        | Object::Event(_)
+        | Object::EndpointSlice(_) => Ok(()),
     }
 }
 
@@ -71,7 +82,10 @@ pub(crate) fn check(object: &Object) -> Vec<FieldError> {
         Object::Secret(secret) => secret::check(secret),
         Object::RoleBinding(binding) => small::check_binding(binding),
         Object::ResourceQuota(quota) => quota::check(quota),
-        Object::PersistentVolumeClaim(claim) => small::check_claim(claim),
+        Object::ConfigMap(map) => config_map::check(map),
+        Object::PersistentVolumeClaim(claim) => storage::check_claim(claim),
+        Object::PersistentVolume(volume) => storage::check_volume(volume),
+        Object::StorageClass(class) => storage::check_class(class),
         Object::Namespace(_)
         | Object::Node(_)
         | Object::ServiceAccount(_)
@@ -96,7 +110,12 @@ pub(crate) fn check_update(new: &Object, old: &Object) -> Vec<FieldError> {
         (Object::Service(new), Object::Service(old)) => service::check_update(new, old),
         (Object::Secret(new), Object::Secret(old)) => secret::check_update(new, old),
         (Object::RoleBinding(new), Object::RoleBinding(old)) => small::check_binding_update(new, old),
-        (Object::PersistentVolumeClaim(new), Object::PersistentVolumeClaim(old)) => small::check_claim_update(new, old),
+        (Object::ConfigMap(new), Object::ConfigMap(old)) => config_map::check_update(new, old),
+        (Object::PersistentVolumeClaim(new), Object::PersistentVolumeClaim(old)) => {
+            storage::check_claim_update(new, old)
+        }
+        (Object::PersistentVolume(new), Object::PersistentVolume(old)) => storage::check_volume_update(new, old),
+        (Object::StorageClass(new), Object::StorageClass(old)) => storage::check_class_update(new, old),
         (Object::EndpointSlice(new), Object::EndpointSlice(old)) if new.address_type != old.address_type => {
             vec![FieldError::invalid("addressType", new.address_type.as_str(), "field is immutable")]
         }
@@ -114,7 +133,10 @@ pub(crate) fn has_generation(kind: Kind) -> bool {
         | Kind::Service
         | Kind::ServiceAccount
         | Kind::Secret
+        | Kind::ConfigMap
         | Kind::PersistentVolumeClaim
+        | Kind::PersistentVolume
+        | Kind::StorageClass
         | Kind::ResourceQuota
         | Kind::Event
         | Kind::RoleBinding => false,
@@ -153,7 +175,10 @@ fn name_rule(kind: Kind) -> fn(&str) -> Vec<String> {
         | Kind::Pod
         | Kind::ServiceAccount
         | Kind::Secret
+        | Kind::ConfigMap
         | Kind::PersistentVolumeClaim
+        | Kind::PersistentVolume
+        | Kind::StorageClass
         | Kind::ResourceQuota
         | Kind::Event
         | Kind::NetworkPolicy

@@ -1,10 +1,10 @@
-//! The kinds with few rules of their own: namespaces, policies, role bindings, claims.
+//! The kinds with few rules of their own: namespaces, policies, role bindings.
 
-use k8s_openapi::api::core::v1::{Namespace, PersistentVolumeClaim, PersistentVolumeClaimSpec};
+use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::api::networking::v1::{NetworkPolicy, NetworkPolicyPort};
 use k8s_openapi::api::rbac::v1::RoleBinding;
 
-use super::{BadAmount, amount, default_text, respell};
+use super::default_text;
 use crate::api::names;
 use crate::api::refusal::FieldError;
 
@@ -102,55 +102,6 @@ pub(super) fn check_binding_update(new: &RoleBinding, old: &RoleBinding) -> Vec<
         role.api_group, role.kind, role.name
     );
     vec![FieldError::of("FieldValueInvalid", "roleRef", text)]
-}
-
-pub(super) fn complete_claim(claim: &mut PersistentVolumeClaim) -> Result<(), BadAmount> {
-    let spec = claim.spec.get_or_insert_default();
-    default_text(&mut spec.volume_mode, "Filesystem");
-    let resources = spec.resources.get_or_insert_default();
-    respell(resources.limits.as_mut())?;
-    respell(resources.requests.as_mut())
-}
-
-pub(super) fn check_claim(claim: &PersistentVolumeClaim) -> Vec<FieldError> {
-    let spec = claim.spec.clone().unwrap_or_default();
-    let mut errors = Vec::new();
-    let modes = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
-    if spec.access_modes.iter().flatten().next().is_none() {
-        errors.push(FieldError::required("spec.accessModes", "at least 1 access mode is required"));
-    }
-    for mode in spec.access_modes.iter().flatten().filter(|mode| !modes.contains(&mode.as_str())) {
-        errors.push(FieldError::unsupported("spec.accessModes", mode, &modes));
-    }
-    match storage(&spec) {
-        None => errors.push(FieldError::required("spec.resources[storage]", "")),
-        Some(size) if size.is_negative() || size.is_zero() => {
-            let path = "spec.resources[storage]";
-            errors.push(FieldError::invalid(path, size.to_string(), "must be greater than zero"));
-        }
-        Some(_) => {}
-    }
-    errors
-}
-
-pub(super) fn check_claim_update(new: &PersistentVolumeClaim, old: &PersistentVolumeClaim) -> Vec<FieldError> {
-    let (new, old) = (new.spec.clone().unwrap_or_default(), old.spec.clone().unwrap_or_default());
-    let mut errors = Vec::new();
-    let fixed = |spec: &PersistentVolumeClaimSpec| PersistentVolumeClaimSpec { resources: None, ..spec.clone() };
-    if fixed(&new) != fixed(&old) {
-        let why =
-            "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims";
-        errors.push(FieldError::forbidden("spec", why));
-    }
-    if storage(&new) < storage(&old) {
-        let why = "field can not be less than status.capacity";
-        errors.push(FieldError::forbidden("spec.resources.requests.storage", why));
-    }
-    errors
-}
-
-fn storage(spec: &PersistentVolumeClaimSpec) -> Option<crate::api::quantity::Amount> {
-    amount(spec.resources.as_ref().and_then(|it| it.requests.as_ref()), "storage")
 }
 
 fn default_text_of(field: &mut String, value: &str) {
