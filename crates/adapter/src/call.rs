@@ -1,6 +1,6 @@
 //! One call on behalf of core: what it may use, what it wrote, and how it makes, ends and waits.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -21,7 +21,11 @@ use serde_json::json;
 use crate::config::Settings;
 use crate::error;
 use crate::follow::Follower;
-use crate::sight;
+use crate::record::Revision;
+use crate::{objects, sight};
+
+/// How long a watch that tells nothing is relied on, while something is waited for.
+const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
 /// One call in progress.
 pub(crate) struct Call<'a> {
@@ -35,6 +39,18 @@ pub(crate) struct Call<'a> {
     /// Values that no text of this call may show.
     hidden: Vec<&'a str>,
     written: Mutex<Vec<Written>>,
+    begun: Mutex<BTreeSet<Begun>>,
+    /// What was told last.
+    doing: Mutex<String>,
+}
+
+/// Something of this call's that runs, or could come to run, and has not come to its end.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Begun {
+    /// A workload's start at that revision.
+    Start(String, Revision),
+    /// A pod of that name that pulls an image.
+    Pull(String),
 }
 
 impl<'a> Call<'a> {
@@ -59,7 +75,24 @@ impl<'a> Call<'a> {
             stamp,
             hidden: Vec::new(),
             written: Mutex::default(),
+            begun: Mutex::default(),
+            doing: Mutex::default(),
         }
+    }
+
+    /// Notes what is about to be begun, so that it can be undone.
+    pub(crate) fn begin(&self, begun: Begun) {
+        self.begun.lock().unwrap_or_else(PoisonError::into_inner).insert(begun);
+    }
+
+    /// Notes that what was begun has come to its end.
+    pub(crate) fn finish(&self, begun: &Begun) {
+        self.begun.lock().unwrap_or_else(PoisonError::into_inner).remove(begun);
+    }
+
+    /// What was begun and has not come to its end.
+    pub(crate) fn unfinished(&self) -> BTreeSet<Begun> {
+        self.begun.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Lets no text that passes [`Call::redact`] show these values.
@@ -89,6 +122,8 @@ impl<'a> Call<'a> {
 
     /// Tells what the call is doing.
     pub(crate) fn tell(&self, workload: &str, step: &str, waiting_for: &str) {
+        let doing = [step, waiting_for, workload].map(|part| self.redact(part)).join(" ");
+        doing.trim().clone_into(&mut self.doing.lock().unwrap_or_else(PoisonError::into_inner));
         self.context.tell(Progress {
             workload: workload.to_owned(),
             step: step.to_owned(),
@@ -97,10 +132,19 @@ impl<'a> Call<'a> {
         });
     }
 
+    /// What was told last, for a sentence.
+    pub(crate) fn told(&self) -> String {
+        self.doing.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// How much of `limit` the caller's own deadline leaves.
     pub(crate) fn within_deadline(&self, limit: Duration) -> Duration {
-        let spent = self.env.now().since(self.began);
-        self.context.deadline.map_or(limit, |deadline| deadline.saturating_sub(spent).min(limit))
+        self.time_left().map_or(limit, |left| left.min(limit))
+    }
+
+    /// How much time the caller's own deadline leaves; `None` without one.
+    pub(crate) fn time_left(&self) -> Option<Duration> {
+        Some(self.context.deadline?.saturating_sub(self.env.now().since(self.began)))
     }
 
     /// Makes an object so, and notes what was written. The rights in a namespace may be a moment younger than the
@@ -187,17 +231,16 @@ impl<'a> Call<'a> {
         ListRequest::of(kind, Scope::Namespace(self.namespace()))
     }
 
-    /// The namespace's objects of ours that belong to a workload.
-    pub(crate) async fn workload_objects<T: Resource>(&self) -> Result<Vec<T>, ClusterError> {
-        let ours =
-            Selector::everything().equals(label::MANAGED_BY, pando_cluster::names::MANAGER).exists(label::WORKLOAD);
+    /// The namespace's objects of ours. Not only those labelled with a workload: that label is easily taken off.
+    pub(crate) async fn ours<T: Resource>(&self) -> Result<Vec<T>, ClusterError> {
+        let ours = Selector::everything().equals(label::MANAGED_BY, pando_cluster::names::MANAGER);
         let request = self.list_request(T::OBJECT_KIND).labelled(ours);
         Ok(self.with_young_rights(|| self.cluster.list_all(&request)).await?.0)
     }
 
     /// The records and pods of all workloads, as they are now.
     pub(crate) async fn records_and_pods(&self) -> Result<(Vec<Service>, Vec<Pod>), Error> {
-        futures::try_join!(self.workload_objects::<Service>(), self.workload_objects::<Pod>()).map_err(error::unread)
+        futures::try_join!(self.ours::<Service>(), self.ours::<Pod>()).map_err(error::unread)
     }
 
     /// Waits until the follower was told of all pods once.
@@ -210,35 +253,40 @@ impl<'a> Call<'a> {
         })
     }
 
-    /// Ends these pods and waits until their objects are gone. One that does not go is an error with its node.
+    /// Ends these pods and waits until their objects are gone. One that does not go is an error that says what holds it.
     pub(crate) async fn end(&self, pods: &[Pod], follower: &mut Follower) -> Result<(), Error> {
         for pod in pods {
             self.delete(pod).await.map_err(error::unchanged)?;
         }
         for pod in pods {
-            let limit = sight::grace(pod) + budget::STOP_SLACK;
-            self.tell(crate::objects::workload_of(&pod.metadata).unwrap_or_default(), "stopping", &name(&pod.metadata));
-            if follower.until_gone(self.env, limit, &pod.metadata).await.is_err() {
-                // A watch that was broken all the while would be silent too: before the node is blamed, the pod is read.
-                let still = self.read::<Pod>(&name(&pod.metadata)).await.map_err(error::unread)?;
-                if still.is_none_or(|still| still.metadata.uid != pod.metadata.uid) {
-                    continue;
-                }
-                let place = match sight::node(pod) {
-                    "" => "no node".to_owned(),
-                    node => format!("node {node}"),
-                };
-                let message = format!(
-                    "pod {} on {place} has not gone {} s after it was told to end",
-                    name(&pod.metadata),
-                    limit.as_secs()
-                );
-                return Err(Error::new(Code::AdapterFailed, message).remedy(
-                    "look at that node: when it is gone for good, delete its Node object, and the pod goes with it",
-                ));
-            }
+            let workload = objects::workload_of_pod(pod).unwrap_or_default();
+            self.tell(workload, "stopping", &name(&pod.metadata));
+            self.gone(pod, self.within_deadline(end_window(pod)), follower).await?;
         }
         Ok(())
+    }
+
+    /// Takes away a pod whose start did not come to its end. That the call's own time has passed is no reason to leave it.
+    pub(crate) async fn take_away(&self, pod: &Pod, follower: &mut Follower) -> Result<(), Error> {
+        self.delete(pod).await.map_err(error::unchanged)?;
+        self.gone(pod, end_window(pod), follower).await
+    }
+
+    /// Waits until the pod's object is gone.
+    async fn gone(&self, pod: &Pod, limit: Duration, follower: &mut Follower) -> Result<(), Error> {
+        let begun = self.env.now();
+        loop {
+            let left = limit.saturating_sub(self.env.now().since(begun));
+            if follower.until_gone(self.env, left.min(LOOK_AGAIN), &pod.metadata).await.is_ok() {
+                return Ok(());
+            }
+            // A watch that is broken would be silent too: so the pod itself is read.
+            let still = self.read::<Pod>(&name(&pod.metadata)).await.map_err(error::unread)?;
+            let Some(still) = still.filter(|still| still.metadata.uid == pod.metadata.uid) else { return Ok(()) };
+            if self.env.now().since(begun) >= limit {
+                return Err(stays(&still, limit));
+            }
+        }
     }
 
     /// Takes the revision off an ended pod, so that it leaves the endpoints: Kubernetes keeps it there by itself, while
@@ -277,6 +325,28 @@ impl<'a> Call<'a> {
         let namespace = self.namespace();
         self.with_young_rights(|| self.cluster.read(Some(&namespace), object_name)).await
     }
+}
+
+/// How long a pod that is told to end may take to go.
+fn end_window(pod: &Pod) -> Duration {
+    sight::grace(pod) + budget::STOP_SLACK
+}
+
+/// The error for a pod that does not go.
+fn stays(pod: &Pod, waited: Duration) -> Error {
+    let place = match sight::node(pod) {
+        "" => "no node".to_owned(),
+        node => format!("node {node}"),
+    };
+    let (pod_name, seconds) = (name(&pod.metadata), waited.as_secs());
+    let message = format!("pod {pod_name} on {place} has not gone {seconds} s after it was told to end");
+    let holders = pod.metadata.finalizers.as_deref().unwrap_or_default().join(", ");
+    if holders.is_empty() {
+        return Error::new(Code::AdapterFailed, message)
+            .remedy("look at that node: when it is gone for good, delete its Node object, and the pod goes with it");
+    }
+    Error::new(Code::AdapterFailed, format!("{message}: finalizers hold it ({holders})"))
+        .remedy("whoever put the finalizers there takes them off; see to it that it still runs")
 }
 
 /// `text` without the values; ones of less than four bytes are no secrets, and would tear every text apart.

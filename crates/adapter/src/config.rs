@@ -9,9 +9,11 @@ use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Toleration;
 use pando_api::{Code, Error, Problem};
 use pando_network::{Dns, NetworkConfig, Proxy};
+use pando_storage::Storage;
 use serde_json::{Map, Value};
 
 use crate::dns_label;
+use crate::image::Image;
 
 /// What an adapter is told about the installation, checked.
 #[derive(Clone, Debug)]
@@ -36,6 +38,8 @@ pub struct Settings {
     pub tolerations: Vec<Toleration>,
     /// The priority class of app pods; none for the cluster's default.
     pub priority_class: Option<String>,
+    /// What claims of volumes are made by.
+    pub storage: Storage,
     /// The image of helpers and gates.
     pub helper_image: String,
     /// Seconds a workload has to end; at least 1, since 0 proves nothing about the process.
@@ -106,8 +110,6 @@ const NOT_BUILT: &[&str] = &[
     "helper_pull_secret",
     "pando_service",
     "proxy_port",
-    "storage_class",
-    "volume_size_bytes",
 ];
 
 const RANGES: &str = "write one or several ranges, comma-separated, e.g. 10.244.0.0/16,fd00:10:244::/56";
@@ -151,6 +153,10 @@ impl Reader {
             node_selector: self.pairs("node_selector", ""),
             tolerations: self.tolerations("tolerations"),
             priority_class: self.optional_text("priority_class"),
+            storage: Storage {
+                class: self.optional_text("storage_class"),
+                default_size_bytes: self.bytes("volume_size_bytes", 10 << 30),
+            },
             helper_image: self.image("helper_image", "busybox:1.37"),
             stop_grace_seconds: self.number("stop_grace_seconds", 10, 1..=3600),
             start_timeout: self.seconds("start_timeout_seconds", 600, 1..=86_400),
@@ -230,7 +236,7 @@ impl Reader {
 
     fn image(&mut self, key: &'static str, default: &str) -> String {
         let text = self.text(key, default);
-        if text.contains(char::is_whitespace) {
+        if Image::parse(&text).is_none() {
             self.refuse(key, &text, "is not an image reference", "write one such as busybox:1.37");
         }
         text
@@ -262,6 +268,16 @@ impl Reader {
                 default
             }
         }
+    }
+
+    fn bytes(&mut self, key: &'static str, default: u64) -> u64 {
+        let Some(value) = self.take(key) else { return default };
+        let bytes = value.as_u64().filter(|bytes| *bytes > 0 && i64::try_from(*bytes).is_ok());
+        bytes.unwrap_or_else(|| {
+            let remedy = "write a number of bytes from 1 to 9223372036854775807";
+            self.refuse(key, &value.to_string(), "is no size", remedy);
+            default
+        })
     }
 
     fn seconds(&mut self, key: &'static str, default: u32, allowed: RangeInclusive<u32>) -> Duration {
@@ -412,7 +428,8 @@ mod tests {
             ("dns_addresses", json!("kube-dns"), "169.254.20.10"),
             ("helper_image", json!("busybox 1.37"), "image reference"),
             ("replicas", json!(3), "is not a key"),
-            ("storage_class", json!("fast"), "not built yet"),
+            ("volume_size_bytes", json!(0), "9223372036854775807"),
+            ("proxy_port", json!(8080), "not built yet"),
         ] {
             let error = Settings::from_json(&with(key, value.clone())).expect_err(key);
             assert_eq!(error.code, Code::ValidInvalid);

@@ -4,52 +4,71 @@
 //! pods, and around them the few effects, all through the [`Cluster`] port and the [`Env`]. It knows no HTTP and no clock.
 //!
 //! - `check` turns a plan as written into one that is right by construction; `config` does so for the settings.
-//! - `ground` makes what an app's pods stand on; `objects` and `pod` say what that is.
-//! - `record` decides what to do about a workload, `start` does it, `wait` follows the pod and `sight` reads it.
+//! - `apply` carries a plan out, on a task of its own (`owned`) that undoes what it began when nobody waits for it any more.
+//! - `ground` makes what an app's pods stand on; `objects`, `pull` and `pod` say what that is.
+//! - `record` decides what to do about a workload, `start` does it, `wait` follows the pod and `sight` reads it; `fetch` has a new
+//!   image pulled before the old version ends, `adopt` takes over what the adapter before this one made.
+//! - `volumes` sees to it that data stays.
 //! - `observe` reports; `stop` ends and takes away.
 
+mod adopt;
+mod apply;
 mod call;
 mod check;
 mod config;
 mod digest;
 mod dns_label;
 mod error;
+mod fetch;
 mod follow;
 mod ground;
+mod image;
 mod known;
+mod leftovers;
 mod objects;
 mod observe;
+mod owned;
+mod plan;
 mod pod;
+mod pull;
 mod record;
+mod render;
 mod sight;
 mod start;
 mod stop;
 mod turns;
+mod volumes;
 mod wait;
 
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use pando_api::{
     ApplyResult, BundlePlan, BundleRef, CallContext, Code, DestroyOptions, Error, ObservedBundle, RuntimeAdapter,
-    Upstream, WorkloadRef, WorkloadResult,
+    Upstream, WorkloadRef,
 };
-use pando_cluster::names::{self, AppNamespace};
-use pando_cluster::{Cluster, Env, Object, Resilient, Resource};
-use pando_network::{Egress, default_policy};
+use pando_cluster::env::BoxFuture;
+use pando_cluster::names::AppNamespace;
+use pando_cluster::{Cluster, Env, Object, Resilient, budget};
 
 pub use config::{Connection, Settings};
 
 use crate::call::Call;
-use crate::check::Plan;
-use crate::digest::{EnvKey, PlanDigest};
 use crate::known::{Facts, Namespaces};
-use crate::record::Revision;
-use crate::turns::Turns;
+use crate::owned::{GivenUp, Leash};
+use crate::plan::{Plan, Workload};
+use crate::turns::{Turn, Turns};
 
 /// A runtime that runs bundles as bare pods, each bundle in a namespace of its own.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct KubernetesRuntime {
+    shared: Arc<Shared>,
+}
+
+/// What calls share.
+#[derive(Debug)]
+struct Shared {
     cluster: Arc<dyn Cluster>,
     env: Env,
     settings: Settings,
@@ -62,7 +81,8 @@ impl KubernetesRuntime {
     /// A runtime on `cluster`. Contacts nothing. Deadlines and retries are added here, not by the caller.
     pub fn new(settings: Settings, cluster: Arc<dyn Cluster>, env: Env) -> Self {
         let cluster: Arc<dyn Cluster> = Arc::new(Resilient::new(cluster, env.clone()));
-        Self { cluster, env, settings, turns: Turns::default(), facts: Facts::default(), namespaces: OnceLock::new() }
+        let (turns, facts, namespaces) = (Turns::default(), Facts::default(), OnceLock::new());
+        Self { shared: Arc::new(Shared { cluster, env, settings, turns, facts, namespaces }) }
     }
 
     /// Begins to watch the managed namespaces, and reads what of the cluster calls need. For a process that lives on: its
@@ -72,46 +92,20 @@ impl KubernetesRuntime {
     ///
     /// [`Code::AdapterUnavailable`] when the cluster cannot be read; calls work all the same once it can.
     pub async fn warm(&self) -> Result<(), Error> {
-        self.namespaces.get_or_init(|| Namespaces::start(&self.cluster, &self.env));
-        self.facts.get(&self.cluster, &self.env).await.map_err(error::unread)?;
+        let Shared { cluster, env, facts, namespaces, .. } = &*self.shared;
+        namespaces.get_or_init(|| Namespaces::start(cluster, env));
+        facts.get(cluster, env).await.map_err(error::unread)?;
         Ok(())
     }
 
     /// What `apply` would make of a plan, in order, without contacting anything: no address of the cluster's own machines is
-    /// in the policy, and the environment's values are `[redacted]`.
+    /// in the policy, and neither the environment's values nor a credential's are shown.
     ///
     /// # Errors
     ///
     /// As [`RuntimeAdapter::apply`] refuses a plan.
     pub fn render(settings: &Settings, plan: &BundlePlan) -> Result<Vec<Object>, Error> {
-        let mut plan = check::check(plan, &settings.reserved_namespaces())?;
-        for value in plan.workload.env.values_mut() {
-            *value = pando_api::Secret::new(pando_api::Secret::REDACTED);
-        }
-        let (app, addresses) = (&plan.app, pando_network::ClusterAddresses::default());
-        let key = EnvKey::parse(&data_encoding::BASE64.encode(&[0; 32]))
-            .ok_or_else(|| Error::new(Code::Internal, "no key"))?;
-        let revision = Revision::default().next();
-        let digest = PlanDigest::of(&plan.workload, &key);
-        let (mut secret, mut pod) =
-            (objects::env_secret(app, &plan.workload, &key), pod::pod(&plan, settings, &addresses, revision, &digest));
-        // Drawn and computed when the plan is applied.
-        for (meta, annotation) in [
-            (&mut secret.metadata, names::annotation::ENV_DIGEST_KEY),
-            (&mut pod.metadata, names::annotation::PLAN_DIGEST),
-        ] {
-            meta.annotations.get_or_insert_default().remove(annotation);
-        }
-        Ok(vec![
-            objects::namespace(&plan).into_object(),
-            objects::role_binding(app, settings).into_object(),
-            objects::service_account(app).into_object(),
-            default_policy(app, &settings.network, &addresses, Egress::Open).into_object(),
-            objects::quota(app, &[plan.workload.resources]).into_object(),
-            secret.into_object(),
-            objects::service(app, &plan.workload, revision).into_object(),
-            pod.into_object(),
-        ])
+        Ok(render::render(settings, &check::check(plan, &settings.reserved_namespaces())?))
     }
 
     /// [`RuntimeAdapter::upstream`] by the settings alone, for those who hold no cluster.
@@ -137,7 +131,9 @@ impl KubernetesRuntime {
         let url = format!("http://{}.{namespace}.svc.{}:{port}", workload.workload, settings.cluster_domain);
         Ok(Upstream { url })
     }
+}
 
+impl Shared {
     fn app(&self, bundle: &str) -> AppNamespace {
         AppNamespace::of(bundle, &self.settings.reserved_namespaces())
     }
@@ -146,22 +142,71 @@ impl KubernetesRuntime {
         self.namespaces.get().is_some_and(|namespaces| namespaces.is_absent(&app.name(), self.env.now()))
     }
 
-    async fn carry_out(&self, call: &Call<'_>, plan: &Plan) -> Result<WorkloadResult, Error> {
-        let facts = async { self.facts.get(&self.cluster, &self.env).await.map_err(error::unread) };
-        let (facts, live) = futures::try_join!(facts, ground::look(call, self.is_absent(&plan.app)))?;
-        let ground = Box::pin(ground::prepare(call, plan, live, &facts.addresses)).await?;
-        start::remove_leftovers(call, plan, &ground).await?;
-        let quota_is_wide = ground.quota_is_wide;
-        let result = Box::pin(start::settle(call, plan, ground, &facts)).await?;
-        if quota_is_wide && let Err(error) = ground::narrow_quota(call, plan).await {
-            // The workload is as it should be; the next apply narrows the quota.
-            tracing::warn!(app = %plan.app, error = &error as &dyn std::error::Error, "quota not narrowed");
-        }
-        Ok(result)
-    }
-
     fn call<'a>(&'a self, context: &'a CallContext, app: &'a AppNamespace) -> Call<'a> {
         Call::new(&self.cluster, &self.env, &self.settings, context, app)
+    }
+
+    /// Waits for the bundle's turn, as long as the call may.
+    async fn turn(&self, call: &Call<'_>) -> Result<Turn, Error> {
+        let namespace = call.namespace();
+        let taking = self.turns.take(&namespace);
+        let taken = match call.time_left() {
+            Some(left) => self.env.timeout(left, taking).await,
+            None => Ok(taking.await),
+        };
+        taken.map_err(|elapsed| {
+            let message =
+                format!("another call on {} was in progress for {:.1} s", call.app, elapsed.limit.as_secs_f64());
+            Error::new(Code::AdapterUnavailable, message)
+                .remedy("call again when it has ended, or with a later deadline")
+        })
+    }
+
+    /// Carries out a plan, and undoes what was begun when it is given up.
+    async fn apply(&self, plan: Plan, context: CallContext, mut leash: Leash) -> Result<ApplyResult, Error> {
+        let mut call = self.call(&context, &plan.app);
+        call.hide(plan.workloads.iter().flat_map(Workload::secrets));
+        let _turn = self.turn(&call).await?;
+        let work = async {
+            let facts = async { self.facts.get(&self.cluster, &self.env).await.map_err(error::unread) };
+            let (facts, live) = futures::try_join!(facts, ground::look(&call, self.is_absent(&plan.app)))?;
+            apply::carry_out(&call, &plan, &facts, live).await
+        };
+        let result = match leash.hold(work).await {
+            Ok(result) => result,
+            Err(given_up) => Err(self.give_up(&call, given_up).await),
+        };
+        let written = call.take_written();
+        match result {
+            Ok(workloads) => {
+                tracing::info!(app = %plan.app, request_id = context.request_id, written = written.len(), ?workloads, "bundle applied");
+                Ok(ApplyResult { handle: plan.app.name(), workloads, written })
+            }
+            Err(error) => Err(error.detail("written", written)),
+        }
+    }
+
+    /// Undoes what the call began, and says why.
+    async fn give_up(&self, call: &Call<'_>, given_up: GivenUp) -> Error {
+        let unfinished = call.unfinished();
+        // The time to undo is not the caller's.
+        let context = CallContext { deadline: None, ..call.context.clone() };
+        let undoing = self.call(&context, call.app);
+        let undone = apply::undo(&undoing, &unfinished).await;
+        let (app, doing) = (call.app, call.told());
+        let message = match given_up {
+            GivenUp::Dropped => format!("the apply of {app} was given up by its caller while {doing}"),
+            GivenUp::Overdue => format!("the apply of {app} was not done by its deadline; it was {doing}"),
+        };
+        tracing::info!(%app, request_id = context.request_id, ?given_up, ?unfinished, "apply given up");
+        let error = Error::new(Code::AdapterFailed, message).remedy("apply again; what had been begun was taken away");
+        match undone {
+            Ok(()) => error,
+            Err(undone) => {
+                tracing::warn!(%app, error = &undone as &dyn std::error::Error, "what an apply had begun was not taken away");
+                error.remedy("apply or stop again: what had been begun is still there").caused_by(undone)
+            }
+        }
     }
 }
 
@@ -172,43 +217,44 @@ impl RuntimeAdapter for KubernetesRuntime {
     }
 
     async fn apply(&self, plan: &BundlePlan, context: &CallContext) -> Result<ApplyResult, Error> {
-        let plan = check::check(plan, &self.settings.reserved_namespaces())?;
-        let _turn = self.turns.take(&plan.app.name()).await;
-        let mut call = self.call(context, &plan.app);
-        call.hide(plan.workload.env.values());
-        let result = self.carry_out(&call, &plan).await;
-        let written = call.take_written();
-        match result {
-            Ok(result) => {
-                tracing::info!(app = %plan.app, request_id = context.request_id, written = written.len(), outcome = ?result.outcome, "bundle applied");
-                Ok(ApplyResult { handle: plan.app.name(), workloads: vec![result], written })
-            }
-            Err(error) => Err(error.detail("written", written)),
-        }
+        let plan = check::check(plan, &self.shared.settings.reserved_namespaces())?;
+        let (shared, context) = (Arc::clone(&self.shared), context.clone());
+        // A wait that ends at the deadline says what it waited for, once it has taken its pod away: that is given the time.
+        let grace = Duration::from_secs(shared.settings.stop_grace_seconds.into());
+        let limit = context.deadline.map(|deadline| deadline + grace + budget::STOP_SLACK);
+        let task =
+            |leash| -> BoxFuture<'static, _> { Box::pin(async move { shared.apply(plan, context, leash).await }) };
+        let ending = || Error::new(Code::Internal, "the program is ending");
+        owned::run(&self.shared.env, "apply", limit, task).await.unwrap_or_else(|| Err(ending()))
     }
 
     async fn observe(&self, bundle: &BundleRef, context: &CallContext) -> Result<ObservedBundle, Error> {
-        let app = self.app(&bundle.bundle_id);
-        observe::observe(&self.call(context, &app), &self.facts).await
+        let shared = &*self.shared;
+        let app = shared.app(&bundle.bundle_id);
+        observe::observe(&shared.call(context, &app), &shared.facts).await
     }
 
     async fn stop(&self, bundle: &BundleRef, context: &CallContext) -> Result<(), Error> {
-        let app = self.app(&bundle.bundle_id);
-        let _turn = self.turns.take(&app.name()).await;
-        stop::stop(&self.call(context, &app)).await?;
+        let shared = &*self.shared;
+        let app = shared.app(&bundle.bundle_id);
+        let call = shared.call(context, &app);
+        let _turn = shared.turn(&call).await?;
+        stop::stop(&call).await?;
         tracing::info!(%app, request_id = context.request_id, "bundle stopped");
         Ok(())
     }
 
     async fn destroy(&self, bundle: &BundleRef, options: &DestroyOptions, context: &CallContext) -> Result<(), Error> {
-        let app = self.app(&bundle.bundle_id);
-        let _turn = self.turns.take(&app.name()).await;
-        stop::destroy(&self.call(context, &app), options.keep_volumes).await?;
+        let shared = &*self.shared;
+        let app = shared.app(&bundle.bundle_id);
+        let call = shared.call(context, &app);
+        let _turn = shared.turn(&call).await?;
+        stop::destroy(&call, options.keep_volumes).await?;
         tracing::info!(%app, request_id = context.request_id, keep_volumes = options.keep_volumes, "bundle destroyed");
         Ok(())
     }
 
     fn upstream(&self, workload: &WorkloadRef, port: u16) -> Result<Upstream, Error> {
-        Self::upstream_by(&self.settings, workload, port)
+        Self::upstream_by(&self.shared.settings, workload, port)
     }
 }

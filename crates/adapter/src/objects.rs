@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{
-    Namespace, ResourceQuota, ResourceQuotaSpec, Secret, Service, ServiceAccount, ServicePort, ServiceSpec,
+    ConfigMap, Namespace, Pod, ResourceQuota, ResourceQuotaSpec, Secret, Service, ServiceAccount, ServicePort,
+    ServiceSpec,
 };
 use k8s_openapi::api::rbac::v1::{RoleBinding, RoleRef, Subject};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -13,9 +14,10 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use pando_api::Protocol;
 use pando_cluster::names::{self, AppNamespace, annotation, label, object};
 
-use crate::check::{Plan, Resources, Workload, is_label_value};
+use crate::check::is_label_value;
 use crate::config::Settings;
 use crate::digest::EnvKey;
+use crate::plan::{Plan, Resources, Workload};
 use crate::record::Revision;
 
 /// What a helper pod of ours may use, in the quota's arithmetic: thousandths of a core and bytes.
@@ -109,6 +111,27 @@ pub(crate) fn env_secret(app: &AppNamespace, workload: &Workload, key: &EnvKey) 
     Secret { metadata, data: Some(data.collect()), type_: Some("Opaque".to_owned()), ..Secret::default() }
 }
 
+/// The name of the ConfigMap with a workload's carried files.
+pub(crate) fn files_name(workload: &str) -> String {
+    format!("pando-files-{workload}")
+}
+
+/// The carried files of a workload (S-30); `None` when it has none. A path is no key there: the file's place in the order of
+/// paths is, by [`file_key`].
+pub(crate) fn files(app: &AppNamespace, workload: &Workload) -> Option<ConfigMap> {
+    let data = workload.files.iter().enumerate().map(|(index, file)| (file_key(index), file.content.clone()));
+    (!workload.files.is_empty()).then(|| ConfigMap {
+        metadata: workload_meta(app, &workload.name, files_name(&workload.name)),
+        data: Some(data.collect()),
+        ..ConfigMap::default()
+    })
+}
+
+/// The key of the file at that place in the order of paths.
+pub(crate) fn file_key(index: usize) -> String {
+    format!("file-{index}")
+}
+
 /// The record of a workload (S-31): a headless Service whose selector selects exactly the pod of `revision`.
 pub(crate) fn service(app: &AppNamespace, workload: &Workload, revision: Revision) -> Service {
     let mut metadata = workload_meta(app, &workload.name, workload.name.clone());
@@ -161,9 +184,30 @@ pub(crate) fn workload_meta(app: &AppNamespace, workload: &str, name: String) ->
     metadata
 }
 
-/// The workload an object of ours belongs to.
+/// The workload that an object of ours belongs to, by its label.
 pub(crate) fn workload_of(meta: &ObjectMeta) -> Option<&str> {
     names::is_ours(meta).then(|| names::label_value(meta, label::WORKLOAD)).flatten()
+}
+
+/// The workload whose app the pod runs; `None` for a stranger's and for a helper. A label is easily taken off a pod, and what
+/// runs without it would be a second one: then its name tells, `<workload>-<revision>`.
+pub(crate) fn workload_of_pod(pod: &Pod) -> Option<&str> {
+    if !names::is_ours(&pod.metadata) || names::label_value(&pod.metadata, label::ROLE).is_some() {
+        return None;
+    }
+    let by_name = || {
+        let (workload, revision) = pod.metadata.name.as_deref()?.rsplit_once('-')?;
+        revision.parse::<Revision>().is_ok().then_some(workload)
+    };
+    names::label_value(&pod.metadata, label::WORKLOAD).or_else(by_name)
+}
+
+/// The workload whose record the Service is; as for a pod, its name tells where the label was taken off.
+pub(crate) fn workload_of_record(record: &Service) -> Option<&str> {
+    let meta = &record.metadata;
+    let ours = names::is_ours(meta) && names::label_value(meta, label::ROLE).is_none();
+    let name = meta.name.as_deref().filter(|name| *name != object::EGRESS_GATEWAY);
+    if ours { names::label_value(meta, label::WORKLOAD).or(name) } else { None }
 }
 
 #[cfg(test)]

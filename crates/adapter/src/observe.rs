@@ -14,7 +14,7 @@ use crate::digest::template_digest;
 use crate::error::unread;
 use crate::ground;
 use crate::known::{ClusterFacts, Facts};
-use crate::objects::workload_of;
+use crate::objects::{workload_of_pod, workload_of_record};
 use crate::record::{Revision, pod_revision};
 use crate::sight::{self, Sight};
 
@@ -53,8 +53,8 @@ async fn read(call: &Call<'_>) -> Result<Objects, ClusterError> {
     let claims = call.list_request(Kind::PersistentVolumeClaim);
     let policies = call.list_request(Kind::NetworkPolicy);
     let (records, pods, claims, policies) = futures::try_join!(
-        call.workload_objects::<Service>(),
-        call.workload_objects::<Pod>(),
+        call.ours::<Service>(),
+        call.ours::<Pod>(),
         call.cluster.list_all::<PersistentVolumeClaim>(&claims),
         call.cluster.list_all::<NetworkPolicy>(&policies),
     )?;
@@ -66,11 +66,11 @@ impl Objects {
     fn workloads(&self, call: &Call<'_>, facts: &ClusterFacts) -> Vec<ObservedWorkload> {
         let mut workloads: BTreeMap<&str, Option<&Pod>> = BTreeMap::new();
         for record in &self.records {
-            workloads.extend(workload_of(&record.metadata).map(|workload| (workload, None)));
+            workloads.extend(workload_of_record(record).map(|workload| (workload, None)));
         }
         // The newest pod that is not behind its gate speaks for the workload.
         for pod in self.pods.iter().filter(|pod| !sight::is_gated(pod)) {
-            let Some(workload) = workload_of(&pod.metadata) else { continue };
+            let Some(workload) = workload_of_pod(pod) else { continue };
             let newest = workloads.entry(workload).or_default();
             if newest.is_none_or(|newest| pod_revision(newest) < pod_revision(pod)) {
                 *newest = Some(pod);
@@ -122,11 +122,11 @@ impl Objects {
         }
         let template = template_digest(call.settings);
         for pod in self.pods.iter().filter(|pod| !sight::has_ended(pod)) {
-            let workload = workload_of(&pod.metadata).unwrap_or_default();
+            let workload = workload_of_pod(pod).unwrap_or_default();
             if annotation_value(&pod.metadata, annotation::TEMPLATE_DIGEST) != Some(&template) {
                 drift.push(format!("workload {workload:?} runs by an outdated template; its next replacement ends that (outdated_template)"));
             }
-            let record = self.records.iter().find(|record| workload_of(&record.metadata) == Some(workload));
+            let record = self.records.iter().find(|record| workload_of_record(record) == Some(workload));
             if record.is_none() && !sight::is_going(pod) {
                 drift.push(format!("workload {workload:?} runs without its Service, so nothing reaches it by name"));
             }

@@ -1,20 +1,21 @@
 //! The pod of a workload: a pure function of plan and settings (S-32).
 
 use k8s_openapi::api::core::v1::{
-    Capabilities, Container, ContainerPort, EmptyDirVolumeSource, EnvFromSource, ExecAction, HTTPGetAction, Pod,
-    PodSchedulingGate, PodSecurityContext, PodSpec, Probe, ResourceRequirements, SeccompProfile, SecretEnvSource,
-    SecurityContext, TCPSocketAction, Volume, VolumeMount,
+    Capabilities, ConfigMapVolumeSource, Container, ContainerPort, EmptyDirVolumeSource, EnvFromSource, ExecAction,
+    HTTPGetAction, KeyToPath, LocalObjectReference, PersistentVolumeClaimVolumeSource, Pod, PodSchedulingGate,
+    PodSecurityContext, PodSpec, Probe, ResourceRequirements, SeccompProfile, SecretEnvSource, SecurityContext,
+    TCPSocketAction, Volume, VolumeMount,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use pando_cluster::names::{START_GATE, annotation, label, object};
+use pando_cluster::names::{AppNamespace, START_GATE, annotation, label, object};
 use pando_network::ClusterAddresses;
 use pando_network::gate::Gate;
 
-use crate::check::{self, Health, Plan, Resources, Workload};
 use crate::config::Settings;
 use crate::digest::{PlanDigest, template_digest};
-use crate::objects::{env_secret_name, protocol, workload_meta};
+use crate::objects::{env_secret_name, file_key, files_name, protocol, workload_meta};
+use crate::plan::{self, Health, Resources, Workload};
 use crate::record::Revision;
 
 /// The name of the app's container.
@@ -22,17 +23,25 @@ pub(crate) const APP: &str = "app";
 
 const SHM: &str = "shm";
 
-/// The pod that runs the plan's workload at `revision`. It carries the scheduling gate: it does not run before the gate
-/// is taken off.
-pub(crate) fn pod(
-    plan: &Plan,
-    settings: &Settings,
-    cluster: &ClusterAddresses,
-    revision: Revision,
-    digest: &PlanDigest,
-) -> Pod {
-    let workload = &plan.workload;
-    let mut metadata = workload_meta(&plan.app, &workload.name, pod_name(&workload.name, revision));
+/// The volume with the carried files. A claim's volume is called as the claim, which begins with `pando-`.
+const FILES: &str = "files";
+
+/// What a workload's pod is made from, but for its revision.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Template<'a> {
+    pub(crate) app: &'a AppNamespace,
+    pub(crate) workload: &'a Workload,
+    pub(crate) digest: &'a PlanDigest,
+    /// The Secret that its image is pulled with.
+    pub(crate) pull_secret: Option<&'a str>,
+    pub(crate) settings: &'a Settings,
+    pub(crate) cluster: &'a ClusterAddresses,
+}
+
+/// The pod that runs the workload at `revision`. It carries the scheduling gate: it does not run before the gate is taken off.
+pub(crate) fn pod(template: &Template<'_>, revision: Revision) -> Pod {
+    let Template { app: namespace, workload, digest, pull_secret, settings, cluster } = *template;
+    let mut metadata = workload_meta(namespace, &workload.name, pod_name(&workload.name, revision));
     metadata.labels.get_or_insert_default().insert(label::REVISION.to_owned(), revision.to_string());
     metadata.annotations = Some(
         [
@@ -51,6 +60,7 @@ pub(crate) fn pod(
             restart_policy: Some("Never".to_owned()),
             scheduling_gates: Some(vec![PodSchedulingGate { name: START_GATE.to_owned() }]),
             service_account_name: Some(object::SERVICE_ACCOUNT.to_owned()),
+            image_pull_secrets: pull_secrets(pull_secret),
             automount_service_account_token: Some(false),
             enable_service_links: Some(false),
             hostname: Some(workload.name.clone()),
@@ -73,11 +83,16 @@ pub(crate) fn pod(
                 vec![gate(&Gate { targets, limit }, workload, settings)]
             }),
             containers: vec![app(workload)],
-            volumes: workload.settings.shm_bytes.map(|bytes| vec![shared_memory(bytes)]),
+            volumes: Some(volumes(workload)).filter(|volumes| !volumes.is_empty()),
             ..PodSpec::default()
         }),
         status: None,
     }
+}
+
+/// The image that a workload's pod was given; `None` when it has no container of the app's.
+pub(crate) fn image_of(pod: &Pod) -> Option<&str> {
+    pod.spec.as_ref()?.containers.iter().find(|container| container.name == APP)?.image.as_deref()
 }
 
 /// The name of a workload's pod. It always fits: a pod's name may have 253 bytes, a workload's 63 and a revision's 20.
@@ -90,8 +105,8 @@ fn app(workload: &Workload) -> Container {
     let probe = workload.health.as_ref().map(handler);
     Container {
         name: APP.to_owned(),
-        image: Some(workload.image.clone()),
-        image_pull_policy: Some("IfNotPresent".to_owned()),
+        image: Some(workload.image.to_string()),
+        image_pull_policy: Some(pull_policy(workload).to_owned()),
         command: list(&workload.entrypoint),
         args: list(&workload.command),
         working_dir: workload.working_dir.clone(),
@@ -127,11 +142,20 @@ fn app(workload: &Workload) -> Container {
             failure_threshold: Some(health.retries),
             ..probe
         }),
-        volume_mounts: workload.settings.shm_bytes.map(|_| {
-            vec![VolumeMount { name: SHM.to_owned(), mount_path: "/dev/shm".to_owned(), ..VolumeMount::default() }]
-        }),
+        volume_mounts: Some(mounts(workload)).filter(|mounts| !mounts.is_empty()),
         ..Container::default()
     }
+}
+
+/// A private image that others may have pulled to the node is not to be had without the credential: a registry is asked each
+/// time, unless the name itself is exact.
+pub(crate) fn pull_policy(workload: &Workload) -> &'static str {
+    if workload.credential.is_some() && !workload.image.has_digest() { "Always" } else { "IfNotPresent" }
+}
+
+/// The reference to the Secret that an image is pulled with.
+pub(crate) fn pull_secrets(name: Option<&str>) -> Option<Vec<LocalObjectReference>> {
+    name.map(|name| vec![LocalObjectReference { name: name.to_owned() }])
 }
 
 /// The gate asks for what the app asks for: nothing more for the scheduler, and nothing that slows it down.
@@ -149,12 +173,12 @@ fn gate(gate: &Gate, workload: &Workload, settings: &Settings) -> Container {
 
 /// Kubernetes reads `$(NAME)` as a variable's value and `$$` as `$`, and Docker neither: with every `$` doubled the text
 /// arrives as the plan has it. Only `$(` doubled would not do: `$$(NAME)` became `$` and the value.
-fn literal(word: &str) -> String {
+pub(crate) fn literal(word: &str) -> String {
     word.replace('$', "$$")
 }
 
 /// Requests equal limits: what an app was promised it has.
-fn resources(resources: Resources) -> Option<ResourceRequirements> {
+pub(crate) fn resources(resources: Resources) -> Option<ResourceRequirements> {
     let amounts: std::collections::BTreeMap<_, _> = [
         ("cpu", resources.cpu_millis.map(|millis| Quantity(format!("{millis}m")))),
         ("memory", resources.memory_bytes.map(|bytes| Quantity(bytes.to_string()))),
@@ -173,12 +197,12 @@ fn resources(resources: Resources) -> Option<ResourceRequirements> {
 fn handler(health: &Health) -> Probe {
     let timed = Probe { timeout_seconds: Some(health.timeout_seconds), ..Probe::default() };
     match &health.probe {
-        check::Probe::Command(command) => {
+        plan::Probe::Command(command) => {
             // The kubelet reads an exec probe's command as it reads a container's.
             let command = command.iter().map(|word| literal(word)).collect();
             Probe { exec: Some(ExecAction { command: Some(command) }), ..timed }
         }
-        check::Probe::Http { path, port } => Probe {
+        plan::Probe::Http { path, port } => Probe {
             http_get: Some(HTTPGetAction {
                 path: Some(path.clone()),
                 port: IntOrString::Int((*port).into()),
@@ -186,9 +210,69 @@ fn handler(health: &Health) -> Probe {
             }),
             ..timed
         },
-        check::Probe::Tcp { port } => {
+        plan::Probe::Tcp { port } => {
             Probe { tcp_socket: Some(TCPSocketAction { port: IntOrString::Int((*port).into()), host: None }), ..timed }
         }
+    }
+}
+
+fn volumes(workload: &Workload) -> Vec<Volume> {
+    let claims: std::collections::BTreeSet<&str> = workload.mounts.iter().map(|mount| &*mount.claim).collect();
+    let mut volumes: Vec<Volume> = claims
+        .into_iter()
+        .map(|claim| Volume {
+            name: claim.to_owned(),
+            persistent_volume_claim: Some(PersistentVolumeClaimVolumeSource {
+                claim_name: claim.to_owned(),
+                read_only: None,
+            }),
+            ..Volume::default()
+        })
+        .collect();
+    if !workload.files.is_empty() {
+        volumes.push(carried(workload));
+    }
+    volumes.extend(workload.settings.shm_bytes.map(shared_memory));
+    volumes
+}
+
+fn mounts(workload: &Workload) -> Vec<VolumeMount> {
+    let volumes = workload.mounts.iter().map(|mount| VolumeMount {
+        name: mount.claim.clone(),
+        mount_path: mount.path.clone(),
+        read_only: mount.read_only.then_some(true),
+        ..VolumeMount::default()
+    });
+    // One by one: as a directory, the files would hide what the image has beside them.
+    let files = workload.files.iter().enumerate().map(|(index, file)| VolumeMount {
+        name: FILES.to_owned(),
+        mount_path: file.path.clone(),
+        sub_path: Some(file_key(index)),
+        read_only: Some(true),
+        ..VolumeMount::default()
+    });
+    let shm = workload.settings.shm_bytes.map(|_| VolumeMount {
+        name: SHM.to_owned(),
+        mount_path: "/dev/shm".to_owned(),
+        ..VolumeMount::default()
+    });
+    volumes.chain(files).chain(shm).collect()
+}
+
+fn carried(workload: &Workload) -> Volume {
+    let items = workload.files.iter().enumerate().map(|(index, file)| KeyToPath {
+        key: file_key(index),
+        path: file_key(index),
+        mode: Some(file.mode),
+    });
+    Volume {
+        name: FILES.to_owned(),
+        config_map: Some(ConfigMapVolumeSource {
+            name: files_name(&workload.name),
+            items: Some(items.collect()),
+            ..ConfigMapVolumeSource::default()
+        }),
+        ..Volume::default()
     }
 }
 
@@ -240,7 +324,7 @@ mod tests {
             assert_eq!(expanded(&literal(word)), word);
         }
         let health = Health {
-            probe: check::Probe::Command(vec!["kill -0 $$".to_owned()]),
+            probe: plan::Probe::Command(vec!["kill -0 $$".to_owned()]),
             interval_seconds: 1,
             timeout_seconds: 1,
             retries: 1,

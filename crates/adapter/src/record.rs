@@ -12,6 +12,7 @@ use k8s_openapi::api::core::v1::{Pod, Service};
 use pando_cluster::names::{annotation, annotation_value, label, label_value};
 
 use crate::digest::PlanDigest;
+use crate::objects::workload_of_pod;
 use crate::sight;
 
 /// Counts the starts and stops of a workload. 0 is a pod of the adapter before this one.
@@ -36,13 +37,26 @@ impl fmt::Display for Revision {
     }
 }
 
-impl FromStr for Revision {
-    type Err = std::num::ParseIntError;
+/// Far beyond what starts and stops can reach, and far from the end of the numbers: a label that somebody set higher is none of
+/// ours, or the next number after it would be that number again.
+const HIGHEST: u64 = 1_000_000_000_000_000;
 
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        text.parse().map(Self)
+/// A text that is no revision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NoRevision;
+
+impl FromStr for Revision {
+    type Err = NoRevision;
+
+    fn from_str(text: &str) -> Result<Self, NoRevision> {
+        let number = text.parse().ok().filter(|number| *number <= HIGHEST);
+        // Only the very text that we write: `+7` and `007` are others.
+        number.map(Self).filter(|revision| revision.to_string() == text).ok_or(NoRevision)
     }
 }
+
+/// The revision of a pod that the adapter before this one made (S-81).
+pub(crate) const ADOPTED: Revision = Revision(0);
 
 /// What there is of a workload.
 #[derive(Clone, Copy, Debug)]
@@ -62,6 +76,11 @@ pub(crate) enum Step<'a> {
         pod: &'a Pod,
         /// Its digest must be written anew, since the environment's key was lost.
         redigest: bool,
+    },
+    /// A pod of the adapter before this one runs as planned: it is made one of ours.
+    Adopt {
+        /// The pod.
+        pod: &'a Pod,
     },
     /// A pod as planned is there, behind its gate: somebody is starting it, or died while doing so.
     Await {
@@ -100,7 +119,7 @@ impl Seen<'_> {
 /// The revision of a pod, from its label or, where that was taken off an ended pod, from its name.
 pub(crate) fn pod_revision(pod: &Pod) -> Option<Revision> {
     let by_name = || {
-        let workload = label_value(&pod.metadata, label::WORKLOAD)?;
+        let workload = workload_of_pod(pod)?;
         pod.metadata.name.as_deref()?.strip_prefix(workload)?.strip_prefix('-')?.parse().ok()
     };
     Revision::of(&pod.metadata).or_else(by_name)
@@ -116,19 +135,39 @@ pub(crate) fn is_after(pod: &Pod, revision: Revision) -> bool {
     pod_revision(pod) > Some(revision)
 }
 
-/// Decides. `key_lost` says that the environment's Secret had vanished, so that its part of a digest cannot be compared.
-pub(crate) fn decide<'a>(seen: Seen<'a>, wanted: &PlanDigest, key_lost: bool) -> Step<'a> {
+/// What a workload is to be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted<'a> {
+    /// The plan's digest.
+    pub(crate) digest: &'a PlanDigest,
+    /// The environment's Secret had vanished, so that its part of a digest cannot be compared.
+    pub(crate) key_lost: bool,
+    /// Whether a pod that the adapter before this one made is as the plan has it.
+    pub(crate) adopts: &'a dyn Adopts,
+}
+
+/// Tells whether a pod of the adapter before this one is as the plan has it.
+pub(crate) trait Adopts: fmt::Debug + Sync {
+    /// Whether it is.
+    fn adopts(&self, pod: &Pod) -> bool;
+}
+
+/// Decides.
+pub(crate) fn decide<'a>(seen: Seen<'a>, wanted: Wanted<'_>) -> Step<'a> {
     let current = seen.record.and_then(|record| Revision::of(&record.metadata));
     let fits = |pod: &Pod| match plan_digest(pod) {
-        Some(digest) if key_lost => digest.agrees_but_for_env(wanted),
-        digest => digest.as_ref() == Some(wanted),
+        Some(digest) if wanted.key_lost => digest.agrees_but_for_env(wanted.digest),
+        digest => digest.as_ref() == Some(wanted.digest),
     };
+    if let Some(pod) = to_adopt(seen).filter(|pod| wanted.adopts.adopts(pod)) {
+        return Step::Adopt { pod };
+    }
     let live = seen.pods.iter().find(|pod| {
-        current.is_some() && Revision::of(&pod.metadata) == current && !sight::is_going(pod) && !sight::has_ended(pod)
+        current.is_some() && pod_revision(pod) == current && !sight::is_going(pod) && !sight::has_ended(pod)
     });
     match live {
         Some(pod) if fits(pod) && sight::is_gated(pod) => Step::Await { pod },
-        Some(pod) if fits(pod) => Step::Keep { pod, redigest: plan_digest(pod).as_ref() != Some(wanted) },
+        Some(pod) if fits(pod) => Step::Keep { pod, redigest: plan_digest(pod).as_ref() != Some(wanted.digest) },
         other => {
             let after = match (other, seen.highest()) {
                 (Some(_), _) => Before::OtherPlan,
@@ -141,6 +180,17 @@ pub(crate) fn decide<'a>(seen: Seen<'a>, wanted: &PlanDigest, key_lost: bool) ->
             Step::Start { revision: seen.highest().unwrap_or_default().next(), after }
         }
     }
+}
+
+/// The one pod that runs, where neither it nor its record is of this adapter's making.
+fn to_adopt(seen: Seen<'_>) -> Option<&Pod> {
+    if seen.record.is_some_and(|record| Revision::of(&record.metadata).is_some_and(|revision| revision != ADOPTED)) {
+        return None;
+    }
+    let mut live = seen.pods.iter().filter(|pod| !sight::has_ended(pod));
+    let (only, other) = (live.next()?, live.next());
+    let theirs = pod_revision(only).is_none_or(|revision| revision == ADOPTED) && plan_digest(only).is_none();
+    (other.is_none() && theirs && !sight::is_going(only) && !sight::is_gated(only)).then_some(only)
 }
 
 /// The plan's digest on a pod; `None` on one that this adapter did not make.
@@ -156,6 +206,20 @@ mod tests {
 
     const WANTED: &str = "v1.aa.bb";
 
+    /// Adopts what carries its mark.
+    #[derive(Debug)]
+    struct Marked;
+
+    impl Adopts for Marked {
+        fn adopts(&self, pod: &Pod) -> bool {
+            annotation_value(&pod.metadata, "as-planned").is_some()
+        }
+    }
+
+    fn decided<'a>(seen: Seen<'a>, digest: &PlanDigest, key_lost: bool) -> Step<'a> {
+        decide(seen, Wanted { digest, key_lost, adopts: &Marked })
+    }
+
     fn record(revision: &str) -> Service {
         serde_json::from_value(json!({"metadata": {"name": "web", "labels": {"pando.dev/revision": revision}}}))
             .expect("a Service")
@@ -163,7 +227,7 @@ mod tests {
 
     fn pod(revision: &str, digest: &str, change: &Value) -> Pod {
         let mut pod = json!({"metadata": {"name": format!("web-{revision}"), "annotations": {"pando.dev/plan-digest": digest},
-            "labels": {"pando.dev/workload": "web", "pando.dev/revision": revision}}, "spec": {"containers": []}, "status": {"phase": "Running"}});
+            "labels": {"app.kubernetes.io/managed-by": "pando", "pando.dev/workload": "web", "pando.dev/revision": revision}}, "spec": {"containers": []}, "status": {"phase": "Running"}});
         for (pointer, value) in change.as_object().expect("an object") {
             let (parent, member) = pointer.rsplit_once('/').expect("a pointer");
             pod.pointer_mut(parent).expect("a place")[member] = value.clone();
@@ -216,14 +280,14 @@ mod tests {
             ),
         ];
         for (name, record, pods, expected) in rows {
-            let step = decide(Seen { record: record.as_ref(), pods: &pods }, &wanted, false);
+            let step = decided(Seen { record: record.as_ref(), pods: &pods }, &wanted, false);
             assert_eq!(format!("{step:?}"), format!("{expected:?}"), "{name}");
         }
         let (record, pods) = (record("4"), [pod("3", WANTED, &ended), pod("4", WANTED, &none)]);
         let seen = Seen { record: Some(&record), pods: &pods };
-        assert!(matches!(decide(seen, &wanted, false), Step::Keep { pod, redigest: false } if pod == &pods[1]));
+        assert!(matches!(decided(seen, &wanted, false), Step::Keep { pod, redigest: false } if pod == &pods[1]));
         let gated = [pod("4", WANTED, &gated)];
-        assert!(matches!(decide(Seen { record: Some(&record), pods: &gated }, &wanted, false), Step::Await { .. }));
+        assert!(matches!(decided(Seen { record: Some(&record), pods: &gated }, &wanted, false), Step::Await { .. }));
     }
 
     #[test]
@@ -231,8 +295,52 @@ mod tests {
         let wanted = PlanDigest::parse("v1.aa.fresh").expect("a digest");
         let (record, pods) = (record("4"), [pod("4", WANTED, &json!({}))]);
         let seen = Seen { record: Some(&record), pods: &pods };
-        assert!(matches!(decide(seen, &wanted, true), Step::Keep { redigest: true, .. }));
-        assert!(matches!(decide(seen, &wanted, false), Step::Start { .. }));
+        assert!(matches!(decided(seen, &wanted, true), Step::Keep { redigest: true, .. }));
+        assert!(matches!(decided(seen, &wanted, false), Step::Start { .. }));
+    }
+
+    #[test]
+    fn a_pod_of_the_adapter_before_is_adopted_where_it_is_as_planned_and_alone() {
+        let wanted = PlanDigest::parse(WANTED).expect("a digest");
+        let theirs = |change: Value| {
+            let mut pod = pod("x", "0123456789abcdef", &json!({}));
+            pod.metadata.name = Some("web-b4k2x".to_owned());
+            let meta = &mut pod.metadata;
+            meta.labels.as_mut().expect("labels").remove("pando.dev/revision");
+            meta.annotations.as_mut().expect("annotations").insert("as-planned".to_owned(), "yes".to_owned());
+            let mut pod = serde_json::to_value(pod).expect("JSON");
+            json_patch::merge(&mut pod, &change);
+            serde_json::from_value::<Pod>(pod).expect("a pod")
+        };
+        let plain: Service = serde_json::from_value(json!({"metadata": {"name": "web"}})).expect("a Service");
+        let adopts = |record: Option<&Service>, pods: &[Pod]| {
+            matches!(decided(Seen { record, pods }, &wanted, false), Step::Adopt { .. })
+        };
+        let half_way = json!({"metadata": {"labels": {"pando.dev/revision": "0"}}});
+        assert!(adopts(Some(&plain), &[theirs(json!({}))]) && adopts(None, &[theirs(json!({}))]));
+        assert!(adopts(Some(&record("0")), &[theirs(half_way)]), "an adoption that was cut short goes on");
+        let other_plan = json!({"metadata": {"annotations": {"as-planned": null}}});
+        for (name, record, pods) in [
+            ("another plan", None, vec![theirs(other_plan)]),
+            ("two of them", None, vec![theirs(json!({})), theirs(json!({}))]),
+            ("a record of ours", Some(record("3")), vec![theirs(json!({}))]),
+            ("one that ended", None, vec![theirs(json!({"status": {"phase": "Failed"}}))]),
+            (
+                "one that is going",
+                None,
+                vec![theirs(json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}))],
+            ),
+        ] {
+            assert!(!adopts(record.as_ref(), &pods), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_revision_is_only_what_we_write() {
+        assert_eq!("7".parse(), Ok(Revision(7)));
+        for text in ["", "+7", "007", "-1", "x", "18446744073709551615", "1000000000000001"] {
+            assert_eq!(text.parse::<Revision>(), Err(NoRevision), "{text}");
+        }
     }
 
     #[test]

@@ -135,6 +135,11 @@ pub(crate) fn is_running(pod: &Pod, node_lost: bool) -> bool {
     !is_going(pod) && !node_lost && sight(pod) == Sight::Running
 }
 
+/// Whether the app's health check passes and the pod is not on its way out.
+pub(crate) fn is_ready(pod: &Pod) -> bool {
+    !is_going(pod) && !has_ended(pod) && condition(pod, "Ready").is_some_and(|ready| ready.status == "True")
+}
+
 /// When the app's process started.
 pub(crate) fn started_at(pod: &Pod) -> Option<Timestamp> {
     let state = app(pod)?.state.as_ref()?;

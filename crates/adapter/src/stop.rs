@@ -1,9 +1,10 @@
 //! Ending a bundle's workloads, and taking the bundle away.
 
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Secret, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use pando_api::{Code, Error};
 use pando_cluster::converge::ConvergeError;
-use pando_cluster::names::{is_ours, label, label_value};
+use pando_cluster::names::{is_ours, label, label_value, role};
 use pando_cluster::{DeleteOptions, Kind, ObjectKey, ResourceVersion, Uid};
 use serde_json::json;
 
@@ -11,6 +12,7 @@ use crate::call::{Call, name, namespace_key};
 use crate::error::{not_made, unchanged, unread};
 use crate::follow::Follower;
 use crate::ground;
+use crate::objects::workload_of_record;
 use crate::observe::is_ended_and_named;
 use crate::record::Seen;
 use crate::{objects, sight};
@@ -33,7 +35,7 @@ pub(crate) async fn stop(call: &Call<'_>) -> Result<(), Error> {
 /// Ends whatever runs, or could come to run, of the bundle's workloads. The records are raised before anything is deleted, so
 /// that a deletion that arrives when everybody has gone on meets only pods that nobody wants.
 async fn end_all(call: &Call<'_>) -> Result<(), Error> {
-    let pods = call.workload_objects::<Pod>().await.map_err(unread)?;
+    let pods = call.ours::<Pod>().await.map_err(unread)?;
     for pod in pods.iter().filter(|pod| is_ended_and_named(pod)) {
         call.retire(pod).await;
     }
@@ -52,17 +54,11 @@ async fn end_all(call: &Call<'_>) -> Result<(), Error> {
 
 /// A pod of a workload that has not ended; helpers carry a role and are left alone.
 fn is_to_end(pod: &Pod) -> bool {
-    objects::workload_of(&pod.metadata).is_some()
-        && label_value(&pod.metadata, label::ROLE).is_none()
-        && !sight::has_ended(pod)
+    objects::workload_of_pod(pod).is_some() && !sight::has_ended(pod)
 }
 
 fn workloads(pods: &[Pod]) -> std::collections::BTreeSet<String> {
-    pods.iter()
-        .filter(|pod| is_to_end(pod))
-        .filter_map(|pod| objects::workload_of(&pod.metadata))
-        .map(str::to_owned)
-        .collect()
+    pods.iter().filter(|pod| is_to_end(pod)).filter_map(objects::workload_of_pod).map(str::to_owned).collect()
 }
 
 /// Raises the workload's record, so that it selects no pod and no start in progress may open its gate.
@@ -71,9 +67,8 @@ async fn raise(call: &Call<'_>, workload: &str) -> Result<(), Error> {
         // A stranger's Service of that name is no record: nobody opens a gate by it, and it is not ours to change.
         let record = call.read::<Service>(workload).await.map_err(unread)?;
         let Some(record) = record.filter(|record| is_ours(&record.metadata)) else { return Ok(()) };
-        let pods = call.workload_objects::<Pod>().await.map_err(unread)?;
-        let own: Vec<Pod> =
-            pods.into_iter().filter(|pod| objects::workload_of(&pod.metadata) == Some(workload)).collect();
+        let pods = call.ours::<Pod>().await.map_err(unread)?;
+        let own: Vec<Pod> = pods.into_iter().filter(|pod| objects::workload_of_pod(pod) == Some(workload)).collect();
         let next = Seen { record: Some(&record), pods: &own }.highest().unwrap_or_default().next().to_string();
         let body =
             json!({"metadata": {"labels": {label::REVISION: next}}, "spec": {"selector": {label::REVISION: next}}});
@@ -144,18 +139,30 @@ async fn try_to_destroy(call: &Call<'_>, keep_volumes: bool) -> Result<bool, Err
 /// Takes away all but what holds data and what protects it.
 async fn empty(call: &Call<'_>) -> Result<(), Error> {
     // Without its record no start in progress may open its gate: the pods are listed after the records went.
-    for record in &call.workload_objects::<Service>().await.map_err(unread)? {
+    for record in call.ours::<Service>().await.map_err(unread)?.iter().filter(|it| workload_of_record(it).is_some()) {
         call.delete(record).await.map_err(unchanged)?;
     }
     let mut follower = Follower::start(call.cluster, call.env, &call.namespace(), None);
     call.listed(&mut follower).await?;
-    let is_own = |pod: &&Pod| label_value(&pod.metadata, label::ROLE).is_none();
+    let is_own = |pod: &&Pod| objects::workload_of_pod(pod).is_some();
     let own: Vec<Pod> = follower.pods().filter(is_own).cloned().collect();
     call.end(&own, &mut follower).await?;
-    for secret in &call.workload_objects::<Secret>().await.map_err(unread)? {
+    let (secrets, files) = futures::try_join!(call.ours::<Secret>(), call.ours::<ConfigMap>()).map_err(unread)?;
+    for secret in secrets.iter().filter(|secret| is_an_apps(&secret.metadata)) {
         call.delete(secret).await.map_err(unchanged)?;
     }
+    for files in files.iter().filter(|files| is_an_apps(&files.metadata)) {
+        call.delete(files).await.map_err(unchanged)?;
+    }
     Ok(())
+}
+
+/// Whether a Secret or ConfigMap of ours is what workloads are given, or what their images are pulled with.
+fn is_an_apps(meta: &ObjectMeta) -> bool {
+    match label_value(meta, label::ROLE) {
+        None => objects::workload_of(meta).is_some(),
+        Some(role) => role == role::PULL,
+    }
 }
 
 #[cfg(test)]

@@ -5,6 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::lock::{Mutex as Queue, OwnedMutexGuard};
 
+/// The turn on a bundle; it ends when this is dropped.
+pub(crate) type Turn = OwnedMutexGuard<()>;
+
 /// Who is at work on which bundle.
 #[derive(Debug, Default)]
 pub(crate) struct Turns {
@@ -12,8 +15,8 @@ pub(crate) struct Turns {
 }
 
 impl Turns {
-    /// Waits for the turn on the bundle of this namespace; it ends when the guard is dropped.
-    pub(crate) async fn take(&self, namespace: &str) -> OwnedMutexGuard<()> {
+    /// Waits for the turn on the bundle of this namespace; however long that takes.
+    pub(crate) async fn take(&self, namespace: &str) -> Turn {
         let queue = {
             let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
             // A queue that nobody stands in is forgotten.

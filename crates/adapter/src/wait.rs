@@ -24,7 +24,7 @@ pub(crate) enum End {
     /// Its app runs.
     Running(Box<Pod>),
     /// Its app ran and has ended, by itself.
-    Ended { pod: Box<Pod>, exit_code: Option<i32> },
+    Ended { pod: Box<Pod>, exit_code: Option<i32>, reason: Option<Reason> },
     /// Another caller took it away.
     Taken,
     /// It cannot run.
@@ -56,7 +56,7 @@ pub(crate) async fn follow(call: &Call<'_>, workload: &str, follower: &mut Follo
             Sight::Running => return End::Running(Box::new(last)),
             Sight::Ended { exit_code, reason } => match reason {
                 Some(reason) if !is_apps_own(reason.kind) => return watched.failed(call, last, reason),
-                _ => return End::Ended { pod: Box::new(last), exit_code },
+                reason => return End::Ended { pod: Box::new(last), exit_code, reason },
             },
             Sight::Gated | Sight::Coming { .. } => {}
         }
@@ -80,7 +80,51 @@ pub(crate) async fn follow(call: &Call<'_>, workload: &str, follower: &mut Follo
     }
 }
 
-/// The end of the app's log; `None` when there is none to be had.
+/// A workload that another one starts after.
+#[derive(Debug)]
+pub(crate) struct Dependency<'a> {
+    pub(crate) workload: &'a str,
+    /// Whether it can tell that it is ready.
+    pub(crate) has_health: bool,
+    pub(crate) pod: &'a Pod,
+}
+
+/// Waits until the dependencies are ready, and answers those that did not become so in time or have ended. One without a health
+/// check has nothing to wait for: it runs (S-37).
+pub(crate) async fn for_dependencies(call: &Call<'_>, workload: &str, dependencies: &[Dependency<'_>]) -> Vec<String> {
+    let waiting = dependencies.iter().filter(|it| it.has_health && !sight::is_ready(it.pod)).map(|dependency| async {
+        call.tell(workload, "waiting", &format!("{} to be ready", dependency.workload));
+        is_ready_in_time(call, dependency).await
+    });
+    let ready = futures::future::join_all(waiting).await;
+    let waited_for = dependencies.iter().filter(|it| it.has_health && !sight::is_ready(it.pod));
+    waited_for.zip(ready).filter(|(_, ready)| !ready).map(|(dependency, _)| dependency.workload.to_owned()).collect()
+}
+
+async fn is_ready_in_time(call: &Call<'_>, dependency: &Dependency<'_>) -> bool {
+    let mut follower = Follower::start(call.cluster, call.env, &call.namespace(), Some(dependency.workload));
+    let begun = call.env.now();
+    let limit = call.within_deadline(budget::DEPENDENCY_READY);
+    let mut last = dependency.pod.clone();
+    loop {
+        if let Some(now) = follower.same(&dependency.pod.metadata) {
+            last = now.clone();
+        } else if follower.lists() > 0 {
+            return false;
+        }
+        if sight::is_ready(&last) {
+            return true;
+        }
+        let left = limit.saturating_sub(call.env.now().since(begun));
+        if left.is_zero() || sight::has_ended(&last) || sight::is_going(&last) {
+            return false;
+        }
+        // A time-out only means that the time is looked at again.
+        let _ = call.env.timeout(left, follower.next()).await;
+    }
+}
+
+/// The end of the app's log, without any value of its environment; `None` when there is none to be had.
 pub(crate) async fn log_tail(call: &Call<'_>, pod: &Pod) -> Option<String> {
     let request = LogRequest {
         namespace: call.namespace(),
@@ -106,7 +150,8 @@ pub(crate) async fn log_tail(call: &Call<'_>, pod: &Pod) -> Option<String> {
         let tail = log.len().saturating_sub(usize::try_from(LOG_TAIL).unwrap_or(usize::MAX));
         Some(String::from_utf8_lossy(&log[tail..]).into_owned())
     };
-    call.env.timeout(budget::READ, read).await.ok().flatten().filter(|log| !log.is_empty())
+    let log = call.env.timeout(budget::READ, read).await.ok().flatten().filter(|log| !log.is_empty())?;
+    Some(call.redact(&log))
 }
 
 /// Ends that are the app's own doing: an outcome, not an error.

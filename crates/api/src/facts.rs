@@ -25,6 +25,9 @@ pub struct WorkloadResult {
     /// How it got past its isolation gate; absent when nothing was started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gate: Option<Gate>,
+    /// Workloads that it starts after and that did not become healthy in time; it was started all the same (S-37).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unready_dependencies: Vec<String>,
 }
 
 /// What became of a workload.
@@ -39,11 +42,19 @@ pub enum Outcome {
     Unchanged,
     /// It had ended or been stopped, and runs now.
     StartedAgain,
+    /// It ran as planned already, started by the adapter before this one, and is this one's from now on (S-81).
+    Adopted,
     /// It started and had ended by the time this was told.
     Ended {
         /// Its exit code; absent when the runtime does not know it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         exit_code: Option<i32>,
+        /// Why, when it was not simply an exit.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<Reason>,
+        /// The end of its log, up to 16 KiB, without any value of its environment.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        log: Option<String>,
     },
     /// It could not be started; only in an error's details.
     Failed {
@@ -77,6 +88,8 @@ pub enum GateProof {
     Unproved,
     /// The gate is switched off.
     Off,
+    /// It was started without one, by the adapter before this one.
+    Ungated,
 }
 
 /// One object that was written.

@@ -18,6 +18,11 @@ impl Secret {
         Self(Zeroizing::new(value.into()))
     }
 
+    /// Whether there is nothing to keep.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// The value itself, for the one place that needs it.
     pub fn expose(&self) -> &str {
         &self.0

@@ -140,6 +140,7 @@ code: VALID_INVALID
             workload: workload.to_owned(),
             outcome: Outcome::Failed { reason: reason.to_owned() },
             gate: None,
+            unready_dependencies: Vec::new(),
         };
         let written =
             Written { kind: "Pod".to_owned(), name: "web-1".to_owned(), change: Change::Created, fields: Vec::new() };

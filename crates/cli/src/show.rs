@@ -42,12 +42,22 @@ pub(crate) fn applied(result: &ApplyResult) -> Report {
         let (gate, proof) = workload.gate.as_ref().map_or_else(Default::default, gate);
         table.row([workload.workload.clone(), outcome(&workload.outcome), gate, proof]);
     }
+    let mut notes = String::new();
+    for workload in &result.workloads {
+        if !workload.unready_dependencies.is_empty() {
+            let names = workload.unready_dependencies.join(", ");
+            notes += &format!("\n{} was started although not healthy by then: {names}\n", workload.workload);
+        }
+        if let Outcome::Ended { log: Some(log), .. } = &workload.outcome {
+            notes += &format!("\nThe end of {}'s log:\n{}\n", workload.workload, text::lines(log.trim_end()));
+        }
+    }
     let written = if result.written.is_empty() {
         "\nNothing was written: all was as planned.\n".to_owned()
     } else {
         format!("\n{}", written(&result.written))
     };
-    Report { text: table.print() + &written, tree: json!(result) }
+    Report { text: table.print() + &notes + &written, tree: json!(result) }
 }
 
 /// What became of a workload, in words.
@@ -57,7 +67,11 @@ pub(crate) fn outcome(outcome: &Outcome) -> String {
         Outcome::Replaced => "replaced".to_owned(),
         Outcome::Unchanged => "unchanged".to_owned(),
         Outcome::StartedAgain => "started again".to_owned(),
-        Outcome::Ended { exit_code } => ended(*exit_code),
+        Outcome::Adopted => "adopted".to_owned(),
+        Outcome::Ended { exit_code, reason, .. } => {
+            let why = reason.as_ref().map(|reason| format!(": {}", reason.sentence)).unwrap_or_default();
+            ended(*exit_code) + &why
+        }
         Outcome::Failed { reason } => format!("failed: {reason}"),
         Outcome::Skipped { reason } => format!("skipped: {reason}"),
     }
@@ -72,6 +86,7 @@ fn gate(gate: &Gate) -> (String, String) {
         GateProof::Proved => "closed before it started",
         GateProof::Unproved => "not proved",
         GateProof::Off => "gate is off",
+        GateProof::Ungated => "started without one",
     };
     let millis = gate.millis.map(|millis| format!("{}.{:03}s", millis / 1000, millis % 1000));
     (millis.unwrap_or_default(), proof.to_owned())
@@ -184,6 +199,7 @@ mod tests {
             workload: format!("w{index}"),
             outcome: outcome.clone(),
             gate: gate.clone(),
+            unready_dependencies: Vec::new(),
         };
         ApplyResult {
             handle: "pando-app-1".to_owned(),
@@ -197,7 +213,10 @@ mod tests {
         let mut result = result(&[
             (Outcome::Created, Some(Gate { millis: Some(1_042), proof: GateProof::Proved })),
             (Outcome::Unchanged, None),
-            (Outcome::Ended { exit_code: Some(3) }, Some(Gate { millis: None, proof: GateProof::Off })),
+            (
+                Outcome::Ended { exit_code: Some(3), reason: None, log: None },
+                Some(Gate { millis: None, proof: GateProof::Off }),
+            ),
         ]);
         let fields = vec!["spec.selector".to_owned(), "metadata.labels".to_owned()];
         for (kind, name, change, fields) in
@@ -283,11 +302,11 @@ Drift:
 
     #[test]
     fn programs_get_the_whole_result() {
-        let report = applied(&result(&[(Outcome::Ended { exit_code: Some(3) }, None)]));
+        let report = applied(&result(&[(Outcome::Ended { exit_code: Some(3), reason: None, log: None }, None)]));
         for output in [Output::Json, Output::Yaml] {
             let read: ApplyResult =
                 serde_json::from_value(document::read(&report.print(output)).expect("a tree")).expect("the result");
-            assert_eq!(read.workloads[0].outcome, Outcome::Ended { exit_code: Some(3) });
+            assert_eq!(read.workloads[0].outcome, Outcome::Ended { exit_code: Some(3), reason: None, log: None });
         }
     }
 }

@@ -43,6 +43,8 @@ pub const CONFIG_ERROR: Duration = Duration::from_secs(15);
 pub const MOUNT_ERROR: Duration = Duration::from_mins(2);
 /// A volume that cannot be attached: to force it off a dead node takes 360 s.
 pub const ATTACH_ERROR: Duration = Duration::from_mins(8);
+/// A workload that others start after, until its health check passes.
+pub const DEPENDENCY_READY: Duration = Duration::from_mins(2);
 /// A quota that was widened and has not taken effect.
 pub const QUOTA_SETTLES: Duration = Duration::from_secs(10);
 /// How long facts about nodes and the API server's addresses are used before they are read again.

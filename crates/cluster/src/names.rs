@@ -19,6 +19,8 @@ pub mod label {
     pub const WORKLOAD: &str = "pando.dev/workload";
     /// The start of a workload that a pod belongs to; on a Service, the newest.
     pub const REVISION: &str = "pando.dev/revision";
+    /// The volume's id in its label form.
+    pub const VOLUME: &str = "pando.dev/volume";
     /// What an object that is no app's is for.
     pub const ROLE: &str = "pando.dev/role";
     /// Which pod security standard a namespace enforces.
@@ -39,10 +41,18 @@ pub mod annotation {
     pub const ENV_DIGEST_KEY: &str = "pando.dev/env-digest-key";
     /// The exact id of the volume that a claim is.
     pub const VOLUME_ID: &str = "pando.dev/volume-id";
+    /// What people call the volume that a claim is.
+    pub const VOLUME_NAME: &str = "pando.dev/volume-name";
     /// The request that wrote an object last.
     pub const REQUEST_ID: &str = "pando.dev/request-id";
     /// Whether an autoscaler may move the pod to empty a node.
     pub const SAFE_TO_EVICT: &str = "cluster-autoscaler.kubernetes.io/safe-to-evict";
+}
+
+/// Values of [`label::ROLE`].
+pub mod role {
+    /// Pulls an image, or holds the credentials for it.
+    pub const PULL: &str = "pull";
 }
 
 /// The value of [`label::MANAGED_BY`] on everything we make.
@@ -61,6 +71,8 @@ pub mod object {
     pub const DEFAULT_POLICY: &str = "pando-default";
     /// The quota.
     pub const QUOTA: &str = "pando-quota";
+    /// The credentials that images are pulled with.
+    pub const PULL_SECRET: &str = "pando-pull";
     /// The egress gateway's name; no workload may have it.
     pub const EGRESS_GATEWAY: &str = "pando-egress";
 }
@@ -141,6 +153,16 @@ impl fmt::Display for AppNamespace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{PREFIX}{}", self.label)
     }
+}
+
+/// A volume's id as the value of [`label::VOLUME`]; two ids never share one (S-17). It fits a claim's name behind `pando-`.
+pub fn volume_label(volume_id: &str) -> String {
+    label_of(volume_id, MAX_LABEL - PREFIX.len(), |_| false)
+}
+
+/// The name of a volume's claim.
+pub fn claim_name(volume_id: &str) -> String {
+    format!("{PREFIX}{}", volume_label(volume_id))
 }
 
 /// Whether we made the object, by its labels.

@@ -84,7 +84,7 @@ impl Comparison<'_> {
 }
 
 /// Whether two values mean the same. An absent list is an empty one; an absent object is not, but for the data of
-/// Secrets and ConfigMaps, which the API server leaves away when there is none.
+/// Secrets and config maps, which the API server leaves away when there is none.
 fn same(kind: Kind, path: &str, wanted: &Value, found: &Value) -> bool {
     match (wanted, found) {
         (Value::Object(wanted), Value::Object(found)) => {

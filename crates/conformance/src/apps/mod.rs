@@ -7,7 +7,7 @@ mod traces;
 use k8s_openapi::api::core::v1::Pod;
 use pando_adapter::{KubernetesRuntime, Settings};
 use pando_api::{
-    ApplyResult, BundlePlan, BundleRef, CallContext, DestroyOptions, Error, ObservedBundle, ObservedWorkload,
+    ApplyResult, BundlePlan, BundleRef, CallContext, DestroyOptions, Error, ObservedBundle, ObservedWorkload, Outcome,
     RuntimeAdapter as _, Secret, WorkloadPlan, WorkloadRef, WorkloadResult,
 };
 use pando_cluster::names::{label, label_value};
@@ -175,6 +175,14 @@ impl<'a> App<'a> {
 pub(crate) fn of_web(result: &ApplyResult) -> &WorkloadResult {
     let [workload] = &*result.workloads else { panic!("one workload, one result: {result:?}") };
     workload
+}
+
+/// The code that a workload had ended with when that was told; `None` where it ran.
+pub(crate) fn ended_with(outcome: &Outcome) -> Option<i32> {
+    match outcome {
+        Outcome::Ended { exit_code, .. } => *exit_code,
+        _ => None,
+    }
 }
 
 /// The plan with these variables in its workload's environment.

@@ -24,8 +24,9 @@ const APP_IMAGE: &str = "nginx:1.22";
 /// An image that no registry has.
 const MISSING_IMAGE: &str = "registry.invalid/nothing:1";
 
-/// What is no image's name, to a container runtime.
-const INVALID_IMAGE: &str = "registry.invalid/NOTHING:1";
+/// The same, by what its bytes would be.
+const MISSING_DIGEST: &str =
+    "registry.invalid/nothing@sha256:0000000000000000000000000000000000000000000000000000000000000000";
 
 /// How long a gate tries its own probe before it gives up: fifty times, with a tenth of a second between.
 const LOOPBACK: Duration = Duration::from_secs(5);
@@ -139,7 +140,7 @@ impl MemoryBed {
             access: Some(manifests.access),
             images: [
                 (MISSING_IMAGE.to_owned(), Image::missing(MISSING_IMAGE)),
-                (INVALID_IMAGE.to_owned(), Image::InvalidName),
+                (MISSING_DIGEST.to_owned(), Image::missing(MISSING_DIGEST)),
             ]
             .into(),
             programs: Arc::<Scripts>::clone(&scripts),

@@ -92,7 +92,7 @@ pub(super) async fn an_apply_of_a_satisfied_plan(bed: &dyn Bed) {
     assert_eq!(of_web(&result).outcome, Outcome::Unchanged);
     let writes: Vec<_> = calls.iter().filter(|call| call.is_write()).collect();
     assert!(writes.is_empty(), "{}", table(&calls));
-    assert_eq!(calls.len(), 8, "{}", table(&calls));
+    assert_eq!(calls.len(), 9, "{}", table(&calls));
 }
 
 pub(super) async fn an_observation(bed: &dyn Bed) {

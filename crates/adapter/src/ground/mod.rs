@@ -1,7 +1,11 @@
-//! The ground an app's pods stand on: namespace, rights, account, policy, quota, environment. All of it is there before
-//! the first pod.
+//! The ground an app's pods stand on: namespace, rights, account, policy, quota, and what workloads are given. All of it is
+//! there before the first pod.
 
-use k8s_openapi::api::core::v1::{Namespace, Pod, ResourceQuota, Secret, Service};
+mod contents;
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, PersistentVolumeClaim, Pod, ResourceQuota, Secret, Service};
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use pando_api::{Code, Error};
 use pando_cluster::converge::{Change, ConvergeError, Known, Quantity};
@@ -11,11 +15,13 @@ use pando_cluster::{ClusterError, Kind, ListRequest, ObjectKey, Scope, Selector,
 use pando_network::{ClusterAddresses, Egress, default_policy};
 
 use crate::call::{Call, namespace_key};
-use crate::check::Plan;
 use crate::digest::EnvKey;
 use crate::error::{not_made, unchanged, unread};
+use crate::objects;
+use crate::plan::Plan;
+use crate::pull::Pulls;
 use crate::record::Revision;
-use crate::{objects, start};
+use crate::start;
 
 /// How often the namespace may come and go under our hands before we give up.
 const ROUNDS: u32 = 5;
@@ -23,18 +29,33 @@ const ROUNDS: u32 = 5;
 /// What an app's pods stand on, as it was found or made.
 #[derive(Debug)]
 pub(crate) struct Ground {
-    /// The key of the environment's digest.
-    pub(crate) key: EnvKey,
-    /// The key was lost with its Secret while the workload existed.
-    pub(crate) key_lost: bool,
-    /// This call made the workload's record, at this revision.
-    pub(crate) raised: Option<Revision>,
+    /// What each workload stands on, by its name.
+    pub(crate) standing: BTreeMap<String, Standing>,
     /// The quota is wider than the plan needs, and is to be narrowed once nothing older runs.
     pub(crate) quota_is_wide: bool,
     /// The records in the namespace, of every workload.
     pub(crate) records: Vec<Service>,
     /// The pods in the namespace, of every workload.
     pub(crate) pods: Vec<Pod>,
+    /// Secrets of ours that the plan has no use for.
+    pub(crate) idle_secrets: Vec<Secret>,
+    /// Files of workloads that have none any more.
+    pub(crate) idle_files: Vec<ConfigMap>,
+    /// Claims that the plan's workloads mount, as they are.
+    pub(crate) claims: Vec<PersistentVolumeClaim>,
+}
+
+/// What one workload stands on.
+#[derive(Clone, Debug)]
+pub(crate) struct Standing {
+    /// The key of the environment's digest.
+    pub(crate) key: EnvKey,
+    /// The key was lost with its Secret while a pod of the workload existed.
+    pub(crate) key_lost: bool,
+    /// The Secret was there and held exactly the plan's environment.
+    pub(crate) same_env: bool,
+    /// This call made the workload's record, at this revision.
+    pub(crate) raised: Option<Revision>,
 }
 
 /// The namespace as it is; not read where it is known to be absent.
@@ -46,10 +67,11 @@ pub(crate) async fn look(call: &Call<'_>, is_absent: bool) -> Result<Option<Name
 }
 
 /// Makes the ground. In dependent steps: the namespace, our rights in it, everything else at once; in a namespace that this
-/// call made, the workload's record too.
+/// call made, the workloads' records too.
 pub(crate) async fn prepare(
     call: &Call<'_>,
     plan: &Plan,
+    pulls: &Pulls<'_>,
     live: Option<Namespace>,
     addresses: &ClusterAddresses,
 ) -> Result<Ground, Error> {
@@ -61,14 +83,23 @@ pub(crate) async fn prepare(
     let policy = default_policy(call.app, &call.settings.network, addresses, Egress::Open);
     let account = async { call.ensure(&account, known().known()).await.map_err(not_made) };
     let policy = async { call.ensure(&policy, known().known()).await.map_err(not_made) };
-    let (_, _, quota_is_wide, (key, key_lost), (raised, records, pods)) = futures::try_join!(
+    let (_, _, quota_is_wide, secrets, idle_files, claims, workloads) = futures::try_join!(
         account,
         policy,
         widen_quota(call, plan, fresh),
-        environment(call, plan, fresh),
+        contents::secrets(call, plan, pulls, fresh),
+        contents::files(call, plan, fresh),
+        contents::claims(call, plan, fresh),
         workloads(call, plan, fresh)
     )?;
-    Ok(Ground { key, key_lost: key_lost && !pods.is_empty(), raised, quota_is_wide, records, pods })
+    let Workloads { raised, records, pods } = workloads;
+    let standing = plan.workloads.iter().zip(secrets.environments).zip(raised).map(|((workload, env), raised)| {
+        let has_pods = pods.iter().any(|pod| objects::workload_of_pod(pod) == Some(&workload.name));
+        let standing = Standing { key: env.key, key_lost: env.key_lost && has_pods, same_env: env.same, raised };
+        (workload.name.clone(), standing)
+    });
+    let standing = standing.collect();
+    Ok(Ground { standing, quota_is_wide, records, pods, idle_secrets: secrets.idle, idle_files, claims })
 }
 
 /// What is known of an object before it is made so.
@@ -185,6 +216,10 @@ fn stuck(name: &str, seconds: u64, namespace: &Namespace) -> Error {
 
 /// Gives our account its rights in the namespace. A binding to something else is replaced: a role cannot be changed (S-23).
 pub(crate) async fn rights(call: &Call<'_>, fresh: bool) -> Result<(), Error> {
+    bind(call, fresh, ROUNDS).await
+}
+
+async fn bind(call: &Call<'_>, fresh: bool, rounds: u32) -> Result<(), Error> {
     let desired = objects::role_binding(call.app, call.settings);
     if !fresh {
         let live = call.read::<RoleBinding>(object::ROLE_BINDING).await.map_err(unread)?;
@@ -201,15 +236,15 @@ pub(crate) async fn rights(call: &Call<'_>, fresh: bool) -> Result<(), Error> {
     }
     match call.create(&desired).await {
         Ok(_) => Ok(()),
-        // Somebody else made it meanwhile; if it is another one, the next call finds it.
-        Err(error) if error.is_already_exists() => Ok(()),
+        // Somebody else made it meanwhile, and perhaps another one: it is looked at as if it had been there.
+        Err(error) if error.is_already_exists() && rounds > 1 => Box::pin(bind(call, false, rounds - 1)).await,
         Err(error) => Err(unchanged(error)),
     }
 }
 
 /// Makes the quota, not narrower than it was: what runs still counts (S-26). Answers whether it is wider than it need be.
 async fn widen_quota(call: &Call<'_>, plan: &Plan, fresh: bool) -> Result<bool, Error> {
-    let desired = objects::quota(call.app, &[plan.workload.resources]);
+    let desired = objects::quota(call.app, &plan.resources());
     if fresh {
         return call.ensure(&desired, Known::Absent).await.map(|_| false).map_err(not_made);
     }
@@ -227,7 +262,7 @@ async fn widen_quota(call: &Call<'_>, plan: &Plan, fresh: bool) -> Result<bool, 
 
 /// Narrows the quota to what the plan needs, once nothing older runs.
 pub(crate) async fn narrow_quota(call: &Call<'_>, plan: &Plan) -> Result<(), Error> {
-    let desired = objects::quota(call.app, &[plan.workload.resources]);
+    let desired = objects::quota(call.app, &plan.resources());
     call.ensure(&desired, Known::Nothing).await.map(|_| ()).map_err(not_made)
 }
 
@@ -276,45 +311,28 @@ async fn settled(call: &Call<'_>, mut quota: ResourceQuota) -> Result<(), Error>
     Ok(())
 }
 
-/// Makes the environment's Secret. Its key is kept, or drawn anew when there is none; the second value says whether one was
-/// missing.
-async fn environment(call: &Call<'_>, plan: &Plan, fresh: bool) -> Result<(EnvKey, bool), Error> {
-    let workload = &plan.workload;
-    let secret = objects::env_secret_name(&workload.name);
-    let mut live = if fresh { None } else { call.read::<Secret>(&secret).await.map_err(unread)? };
-    if live.is_none() {
-        let key = EnvKey::random(call.env);
-        match call.create(&objects::env_secret(call.app, workload, &key)).await {
-            Ok(_) => return Ok((key, !fresh)),
-            // Another caller was quicker: its key counts, or each would take the other's pod for another plan's.
-            Err(error) if error.is_already_exists() => {}
-            Err(error) => return Err(unchanged(error)),
-        }
-        live = call.read::<Secret>(&secret).await.map_err(unread)?;
-    }
-    let kept =
-        live.as_ref().and_then(|secret| EnvKey::parse(annotation_value(&secret.metadata, annotation::ENV_DIGEST_KEY)?));
-    let lost = kept.is_none();
-    let key = kept.unwrap_or_else(|| EnvKey::random(call.env));
-    let known = live.map_or(Known::Absent, |live| Known::Live(Box::new(live)));
-    call.ensure(&objects::env_secret(call.app, workload, &key), known).await.map_err(not_made)?;
-    Ok((key, lost))
+/// The workloads of a namespace as they are before the plan is carried out.
+struct Workloads {
+    /// For each of the plan's, the revision at which this call made its record.
+    raised: Vec<Option<Revision>>,
+    records: Vec<Service>,
+    pods: Vec<Pod>,
 }
 
-/// All records and pods of the namespace. Where this call made the namespace there are none, and the workload's record is
-/// made instead; the first value is then its revision, unless another caller was there first.
-async fn workloads(
-    call: &Call<'_>,
-    plan: &Plan,
-    fresh: bool,
-) -> Result<(Option<Revision>, Vec<Service>, Vec<Pod>), Error> {
-    if fresh {
-        let revision = Revision::default().next();
-        let made = start::make_record(call, plan, revision).await?;
-        return Ok((made.then_some(revision), Vec::new(), Vec::new()));
+/// All records and pods of the namespace. Where this call made the namespace there are none, and the records are made instead.
+async fn workloads(call: &Call<'_>, plan: &Plan, fresh: bool) -> Result<Workloads, Error> {
+    if !fresh {
+        let (records, pods) = call.records_and_pods().await?;
+        return Ok(Workloads { raised: vec![None; plan.workloads.len()], records, pods });
     }
-    let (records, pods) = call.records_and_pods().await?;
-    Ok((None, records, pods))
+    let revision = Revision::default().next();
+    let make = |workload| async move {
+        // Unless another caller was there first.
+        let made = start::make_record(call, workload, revision).await?;
+        Ok::<_, Error>(made.then_some(revision))
+    };
+    let raised = futures::future::try_join_all(plan.workloads.iter().map(make)).await?;
+    Ok(Workloads { raised, records: Vec::new(), pods: Vec::new() })
 }
 
 /// The namespace as it is, if it is this bundle's.
@@ -331,14 +349,13 @@ pub(crate) async fn find(call: &Call<'_>) -> Result<Option<Namespace>, Error> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
     use std::num::NonZeroU64;
 
     use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Amount;
     use pando_cluster::names::AppNamespace;
 
     use super::*;
-    use crate::check::Resources;
+    use crate::plan::Resources;
 
     fn quota(cpu: Option<u64>) -> ResourceQuota {
         let resources = Resources {

@@ -1,0 +1,209 @@
+//! Carrying out a plan: the ground, then every workload, each after those it depends on and otherwise beside each other.
+
+use std::collections::BTreeMap;
+
+use futures::StreamExt;
+use futures::future::{Either, select};
+use futures::stream::FuturesUnordered;
+use k8s_openapi::api::core::v1::Pod;
+use pando_api::{Error, Outcome, WorkloadResult};
+
+use crate::call::{Begun, Call, name};
+use crate::digest::PlanDigest;
+use crate::follow::Follower;
+use crate::ground::{self, Ground};
+use crate::known::ClusterFacts;
+use crate::leftovers;
+use crate::objects::workload_of_pod;
+use crate::plan::{Plan, Workload};
+use crate::pod::Template;
+use crate::pull::Pulls;
+use crate::record::pod_revision;
+use crate::sight;
+use crate::start::{Settled, Starter};
+use crate::volumes::Keeping;
+use crate::wait::Dependency;
+
+/// Makes the bundle as the plan says.
+pub(crate) async fn carry_out(
+    call: &Call<'_>,
+    plan: &Plan,
+    facts: &ClusterFacts,
+    live: Option<k8s_openapi::api::core::v1::Namespace>,
+) -> Result<Vec<WorkloadResult>, Error> {
+    let pulls = Pulls::of(&plan.workloads);
+    let ground = Box::pin(ground::prepare(call, plan, &pulls, live, &facts.addresses)).await?;
+    let mut keeping = Keeping::of(call, &ground.claims).await?;
+    let started = async {
+        leftovers::remove_workloads(call, plan, &ground).await?;
+        Workloads { call, plan, facts, pulls: &pulls, ground: &ground }.settle_all().await
+    };
+    let started = {
+        let following = async {
+            keeping.follow().await;
+            std::future::pending::<()>().await;
+        };
+        match select(Box::pin(started), Box::pin(following)).await {
+            Either::Left((started, _)) => started,
+            Either::Right(_) => unreachable!("following never ends"),
+        }
+    };
+    // Also where the apply failed: what was bound meanwhile holds data.
+    let kept = keeping.finish().await;
+    let results = started?;
+    kept?;
+    tidy(call, plan, &ground).await;
+    Ok(results)
+}
+
+/// Takes away what nothing has a use for any more. Failures are logged: the workloads are as they should be, and the next apply does
+/// it again.
+async fn tidy(call: &Call<'_>, plan: &Plan, ground: &Ground) {
+    let log = |error: &Error, what: &str| {
+        tracing::warn!(app = %call.app, error = error as &dyn std::error::Error, "{what}");
+    };
+    if let Err(error) = leftovers::remove_contents(call, ground).await {
+        log(&error, "leftovers not removed");
+    }
+    if ground.quota_is_wide
+        && let Err(error) = ground::narrow_quota(call, plan).await
+    {
+        log(&error, "quota not narrowed");
+    }
+}
+
+/// The workloads of a plan, on their ground.
+struct Workloads<'a> {
+    call: &'a Call<'a>,
+    plan: &'a Plan,
+    facts: &'a ClusterFacts,
+    pulls: &'a Pulls<'a>,
+    ground: &'a Ground,
+}
+
+/// What became of a workload.
+type End = Result<Settled, Box<Failed>>;
+
+/// A workload that is not as it should be.
+enum Failed {
+    /// It could not be made so.
+    By(Error),
+    /// Another one, which it starts after, failed.
+    After(String),
+}
+
+impl Workloads<'_> {
+    /// Starts each workload when those that it depends on have come to their ends.
+    async fn settle_all(&self) -> Result<Vec<WorkloadResult>, Error> {
+        let mut ends: BTreeMap<&str, End> = BTreeMap::new();
+        let mut waiting: Vec<&Workload> = self.plan.workloads.iter().collect();
+        let mut running = FuturesUnordered::new();
+        loop {
+            let (free, others): (Vec<_>, Vec<_>) = waiting
+                .into_iter()
+                .partition(|workload| workload.depends_on.iter().all(|name| ends.contains_key(&**name)));
+            waiting = others;
+            for workload in free {
+                let failed = workload.depends_on.iter().find(|name| ends.get(&***name).is_some_and(Result::is_err));
+                if let Some(failed) = failed {
+                    ends.insert(&workload.name, Err(Box::new(Failed::After(failed.clone()))));
+                    // Whoever depends on it has somebody less to wait for now.
+                    running.push(Either::Left(std::future::ready(None)));
+                    continue;
+                }
+                let pods = workload.depends_on.iter().filter_map(|name| {
+                    let settled = ends.get(&**name)?.as_ref().ok()?;
+                    Some((name.clone(), settled.pod.clone()))
+                });
+                let pods: Vec<(String, Box<Pod>)> = pods.collect();
+                running.push(Either::Right(Box::pin(async move {
+                    Some((&*workload.name, self.settle(workload, &pods).await))
+                })));
+            }
+            match running.next().await {
+                Some(Some((workload, end))) => {
+                    ends.insert(workload, end.map_err(|error| Box::new(Failed::By(error))));
+                }
+                Some(None) => {}
+                None => break,
+            }
+        }
+        in_plan_order(self.plan, ends)
+    }
+
+    async fn settle(&self, workload: &Workload, pods: &[(String, Box<Pod>)]) -> Result<Settled, Error> {
+        let Some(standing) = self.ground.standing.get(&workload.name) else {
+            unreachable!("every workload of the plan has its ground")
+        };
+        let digest = PlanDigest::of(workload, &standing.key);
+        let pull_secret = self.pulls.name_for(workload);
+        let dependencies = pods
+            .iter()
+            .map(|(name, pod)| Dependency {
+                workload: name,
+                has_health: self.plan.workload(name).is_some_and(|workload| workload.health.is_some()),
+                pod,
+            })
+            .collect();
+        let template = Template {
+            app: self.call.app,
+            workload,
+            digest: &digest,
+            pull_secret: pull_secret.as_deref(),
+            settings: self.call.settings,
+            cluster: &self.facts.addresses,
+        };
+        let starter = Starter { call: self.call, template, standing, dependencies };
+        Box::pin(starter.settle(self.ground.records.clone(), self.ground.pods.clone())).await
+    }
+}
+
+/// The results, or the first failure in plan order with what became of every workload (S-39).
+fn in_plan_order(plan: &Plan, mut ends: BTreeMap<&str, End>) -> Result<Vec<WorkloadResult>, Error> {
+    let mut first = None;
+    let mut results = Vec::new();
+    for workload in &plan.workloads {
+        let failed = |outcome| WorkloadResult {
+            workload: workload.name.clone(),
+            outcome,
+            gate: None,
+            unready_dependencies: Vec::new(),
+        };
+        match ends.remove(&*workload.name).map(|end| end.map_err(|failed| *failed)) {
+            Some(Ok(settled)) => results.push(settled.result),
+            Some(Err(Failed::By(error))) => {
+                results.push(failed(Outcome::Failed { reason: error.message.clone() }));
+                first.get_or_insert(error);
+            }
+            Some(Err(Failed::After(other))) => {
+                results.push(failed(Outcome::Skipped {
+                    reason: format!("workload {other:?}, which it starts after, failed"),
+                }));
+            }
+            None => {
+                results.push(failed(Outcome::Skipped { reason: "it was not reached".to_owned() }));
+            }
+        }
+    }
+    match first {
+        None => Ok(results),
+        Some(error) => Err(error.detail("workloads", results)),
+    }
+}
+
+/// Ends what the call began and did not come to the end of, so that nothing of it starts later on its own (S-80).
+pub(crate) async fn undo(call: &Call<'_>, unfinished: &std::collections::BTreeSet<Begun>) -> Result<(), Error> {
+    if unfinished.is_empty() {
+        return Ok(());
+    }
+    let mut follower = Follower::start(call.cluster, call.env, &call.namespace(), None);
+    call.listed(&mut follower).await?;
+    let is_ours = |pod: &&Pod| {
+        let start = workload_of_pod(pod).zip(pod_revision(pod));
+        let start = start.map(|(workload, revision)| Begun::Start(workload.to_owned(), revision));
+        let pull = Begun::Pull(name(&pod.metadata));
+        !sight::has_ended(pod) && (start.is_some_and(|start| unfinished.contains(&start)) || unfinished.contains(&pull))
+    };
+    let pods: Vec<Pod> = follower.pods().filter(is_ours).cloned().collect();
+    call.end(&pods, &mut follower).await
+}

@@ -1,0 +1,138 @@
+//! Image first: before a running version is ended, the new one's image is had (S-79).
+//!
+//! A pod of its own pulls it, on the node where the old version runs if there is room. Its command is a path that no image has, so that
+//! nothing of the image ever runs: that its container cannot be started is how one knows that the image is there.
+
+use data_encoding::BASE32_NOPAD;
+use k8s_openapi::api::core::v1::{
+    Affinity, Capabilities, Container, NodeAffinity, NodeSelectorRequirement, NodeSelectorTerm, Pod,
+    PodSecurityContext, PodSpec, PreferredSchedulingTerm, ResourceRequirements, SeccompProfile, SecurityContext,
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use pando_api::{Error, ReasonKind};
+use pando_cluster::Env;
+use pando_cluster::names::{label, object, role};
+
+use crate::call::{Begun, Call, name};
+use crate::error::unchanged;
+use crate::follow::Follower;
+use crate::objects::workload_meta;
+use crate::pod::{APP, Template, pull_policy, pull_secrets};
+use crate::sight;
+use crate::wait::{self, End};
+
+/// A path that no image has.
+const NO_PROGRAM: &str = "/pando.dev/nothing-of-this-image-runs";
+
+/// Has the workload's image pulled, while `old` runs.
+///
+/// # Errors
+///
+/// When the image cannot be had. Whatever else keeps the pull from its end (no room, a node in trouble) is no verdict about the image,
+/// and no error.
+pub(crate) async fn image(call: &Call<'_>, template: &Template<'_>, old: &Pod) -> Result<(), Error> {
+    let workload = template.workload;
+    call.tell(&workload.name, "pulling the image", workload.image.as_str());
+    let desired = pull_pod(template, sight::node(old), call.env);
+    let begun = Begun::Pull(name(&desired.metadata));
+    call.begin(begun.clone());
+    let mut follower = Follower::start(call.cluster, call.env, &call.namespace(), Some(&workload.name));
+    let pod = match call.create(&desired).await {
+        Ok(pod) => pod,
+        // No room even for this, or a rule against it: the start itself will tell.
+        Err(error) => {
+            tracing::warn!(app = %call.app, error = &error as &dyn std::error::Error, "image not pulled ahead");
+            return Ok(());
+        }
+    };
+    let end = wait::follow(call, &workload.name, &mut follower, &pod).await;
+    call.delete(&pod).await.map_err(unchanged)?;
+    call.finish(&begun);
+    match end {
+        End::Failed { kind: ReasonKind::Image, error, .. } => {
+            let mut error = *error;
+            error.message = format!("{}; the version before it was left running", error.message);
+            Err(error)
+        }
+        End::Failed { kind, error, .. } if kind != ReasonKind::StartError => {
+            tracing::warn!(app = %call.app, error = &*error as &dyn std::error::Error, "image not pulled ahead");
+            Ok(())
+        }
+        End::Failed { .. } | End::Running(_) | End::Ended { .. } | End::Taken => Ok(()),
+    }
+}
+
+/// A pod that pulls the image and cannot run it.
+fn pull_pod(template: &Template<'_>, node: &str, env: &Env) -> Pod {
+    let Template { app, workload, pull_secret, settings, .. } = *template;
+    let mut random = [0; 5];
+    env.random.fill(&mut random);
+    let suffix = BASE32_NOPAD.encode(&random).to_ascii_lowercase();
+    let mut metadata =
+        workload_meta(app, &workload.name, format!("{}-{}-{suffix}", object::PULL_SECRET, workload.name));
+    metadata.labels.get_or_insert_default().insert(label::ROLE.to_owned(), role::PULL.to_owned());
+    Pod {
+        metadata,
+        spec: Some(PodSpec {
+            restart_policy: Some("Never".to_owned()),
+            service_account_name: Some(object::SERVICE_ACCOUNT.to_owned()),
+            automount_service_account_token: Some(false),
+            enable_service_links: Some(false),
+            termination_grace_period_seconds: Some(1),
+            // Left behind by a caller that died, it ends by itself.
+            active_deadline_seconds: i64::try_from(settings.start_timeout.as_secs()).ok(),
+            image_pull_secrets: pull_secrets(pull_secret),
+            affinity: Some(near(node)),
+            node_selector: (!settings.node_selector.is_empty()).then(|| settings.node_selector.clone()),
+            tolerations: (!settings.tolerations.is_empty()).then(|| settings.tolerations.clone()),
+            priority_class_name: settings.priority_class.clone(),
+            security_context: Some(PodSecurityContext {
+                seccomp_profile: Some(SeccompProfile { type_: "RuntimeDefault".to_owned(), localhost_profile: None }),
+                ..PodSecurityContext::default()
+            }),
+            containers: vec![Container {
+                name: APP.to_owned(),
+                image: Some(workload.image.to_string()),
+                image_pull_policy: Some(pull_policy(workload).to_owned()),
+                command: Some(vec![NO_PROGRAM.to_owned()]),
+                resources: Some(amounts()),
+                security_context: Some(SecurityContext {
+                    allow_privilege_escalation: Some(false),
+                    capabilities: Some(Capabilities { drop: Some(vec!["ALL".to_owned()]), add: None }),
+                    ..SecurityContext::default()
+                }),
+                ..Container::default()
+            }],
+            ..PodSpec::default()
+        }),
+        status: None,
+    }
+}
+
+/// Enough for a container runtime to find that it cannot start the program, within what the quota leaves for helpers.
+fn amounts() -> ResourceRequirements {
+    let amounts: std::collections::BTreeMap<_, _> = [("cpu", "50m"), ("memory", "64Mi")]
+        .map(|(resource, amount)| (resource.to_owned(), Quantity(amount.to_owned())))
+        .into();
+    ResourceRequirements { requests: Some(amounts.clone()), limits: Some(amounts), claims: None }
+}
+
+/// On that node if it can be: pinned to it, the pod would wait for room there while another node has some.
+fn near(node: &str) -> Affinity {
+    let this_one = NodeSelectorRequirement {
+        key: "metadata.name".to_owned(),
+        operator: "In".to_owned(),
+        values: Some(vec![node.to_owned()]),
+    };
+    let preference = NodeSelectorTerm { match_fields: Some(vec![this_one]), match_expressions: None };
+    Affinity {
+        node_affinity: Some(NodeAffinity {
+            preferred_during_scheduling_ignored_during_execution: Some(vec![PreferredSchedulingTerm {
+                weight: 100,
+                preference,
+            }]),
+            ..NodeAffinity::default()
+        }),
+        ..Affinity::default()
+    }
+}

@@ -1,0 +1,54 @@
+//! Taking away what the plan has no use for any more (S-40). Claims are never among it.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::Pod;
+use pando_api::Error;
+use pando_cluster::names::{label, label_value, role};
+
+use crate::call::Call;
+use crate::error::unchanged;
+use crate::follow::Follower;
+use crate::ground::Ground;
+use crate::objects::{workload_of_pod, workload_of_record};
+use crate::plan::Plan;
+
+/// Ends the workloads that left the plan, and pulls that a caller left behind.
+pub(crate) async fn remove_workloads(call: &Call<'_>, plan: &Plan, ground: &Ground) -> Result<(), Error> {
+    for pull in ground.pods.iter().filter(|pod| is_pull(pod)) {
+        call.delete(pull).await.map_err(unchanged)?;
+    }
+    let has_left = |workload: &&str| plan.workload(workload).is_none();
+    let by_record = ground.records.iter().filter_map(workload_of_record);
+    let by_pod = ground.pods.iter().filter_map(workload_of_pod);
+    let left: BTreeSet<&str> = by_record.chain(by_pod).filter(has_left).collect();
+    futures::future::try_join_all(left.into_iter().map(|workload| remove(call, workload, ground))).await?;
+    Ok(())
+}
+
+async fn remove(call: &Call<'_>, workload: &str, ground: &Ground) -> Result<(), Error> {
+    for record in ground.records.iter().filter(|record| workload_of_record(record) == Some(workload)) {
+        call.delete(record).await.map_err(unchanged)?;
+    }
+    // Listed after the record went: a pod made since our own list cannot have its gate opened any more.
+    let mut follower = Follower::start(call.cluster, call.env, &call.namespace(), None);
+    call.listed(&mut follower).await?;
+    let pods: Vec<Pod> = follower.pods().filter(|pod| workload_of_pod(pod) == Some(workload)).cloned().collect();
+    call.end(&pods, &mut follower).await
+}
+
+/// Whether the pod only pulls an image: whoever waits for it makes another one.
+fn is_pull(pod: &Pod) -> bool {
+    label_value(&pod.metadata, label::ROLE) == Some(role::PULL)
+}
+
+/// Removes what workloads were given and none is given any more, once no pod has it.
+pub(crate) async fn remove_contents(call: &Call<'_>, ground: &Ground) -> Result<(), Error> {
+    for secret in &ground.idle_secrets {
+        call.delete(secret).await.map_err(unchanged)?;
+    }
+    for files in &ground.idle_files {
+        call.delete(files).await.map_err(unchanged)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,170 @@
+//! Starting a workload, so that never two pods of it run, whoever calls, dies or is late (see [`crate::record`]).
+
+mod begin;
+mod end;
+mod keep;
+mod service;
+
+use k8s_openapi::api::core::v1::{Pod, Service};
+use pando_api::{Code, Error, Gate, Outcome, WorkloadResult};
+use pando_cluster::budget;
+use pando_cluster::resilient::backoff;
+
+pub(crate) use self::service::make_record;
+
+use crate::adopt::Adoption;
+use crate::call::Call;
+use crate::follow::Follower;
+use crate::ground::Standing;
+use crate::pod::{Template, image_of, pod_name};
+use crate::record::{Before, Revision, Seen, Step, Wanted, decide, is_after};
+use crate::wait::{self, Dependency};
+use crate::{fetch, objects, sight};
+
+/// How often a start may be overtaken by another caller before we give up.
+const ROUNDS: u32 = 8;
+
+/// A workload, and what it takes to make it run.
+pub(crate) struct Starter<'a> {
+    pub(crate) call: &'a Call<'a>,
+    pub(crate) template: Template<'a>,
+    pub(crate) standing: &'a Standing,
+    pub(crate) dependencies: Vec<Dependency<'a>>,
+}
+
+/// A workload that is as it should be.
+#[derive(Debug)]
+pub(crate) struct Settled {
+    pub(crate) result: WorkloadResult,
+    /// Its pod.
+    pub(crate) pod: Box<Pod>,
+}
+
+impl Starter<'_> {
+    fn workload(&self) -> &str {
+        &self.template.workload.name
+    }
+
+    /// Makes the workload run, unless it does already. `records` and `pods` are the namespace's, listed a moment ago.
+    pub(crate) async fn settle(&self, mut records: Vec<Service>, mut pods: Vec<Pod>) -> Result<Settled, Error> {
+        let mut raised = self.standing.raised;
+        let (mut prepared, mut patient) = (false, true);
+        let mut unready = Vec::new();
+        for round in 0..ROUNDS {
+            let record = records.iter().find(|record| objects::workload_of_record(record) == Some(self.workload()));
+            let own: Vec<Pod> =
+                pods.iter().filter(|pod| objects::workload_of_pod(pod) == Some(self.workload())).cloned().collect();
+            let seen = Seen { record, pods: &own };
+            let step = self.decide(seen);
+            if !prepared && !matches!(step, Step::Keep { .. } | Step::Adopt { .. }) {
+                prepared = true;
+                unready = wait::for_dependencies(self.call, self.workload(), &self.dependencies).await;
+                self.pull_first(&own).await?;
+                if raised.is_none() {
+                    // The lists are older than all that waiting.
+                    (records, pods) = self.call.records_and_pods().await?;
+                    continue;
+                }
+            }
+            let tried = match (raised.take(), step) {
+                (Some(revision), _) => self.begin(Raise::Done, revision, Before::Nothing).await?,
+                (None, Step::Keep { pod, redigest }) => self.keep(record, pod, &own, redigest).await?,
+                (None, Step::Adopt { pod }) => self.adopt(record, pod).await?,
+                (None, Step::Await { pod }) if patient => {
+                    self.leave_alone(pod).await?;
+                    patient = false;
+                    Tried::Overtaken
+                }
+                (None, Step::Await { .. }) => {
+                    let revision = seen.highest().unwrap_or_default().next();
+                    self.begin(Raise::From(record), revision, Before::Ended).await?
+                }
+                (None, Step::Start { revision, after }) => self.begin(Raise::From(record), revision, after).await?,
+            };
+            let taken = match tried {
+                Tried::Settled(mut settled) => {
+                    settled.result.unready_dependencies = unready;
+                    return Ok(*settled);
+                }
+                Tried::Overtaken => None,
+                Tried::Taken(revision) => Some(revision),
+            };
+            // Callers that met each other should not meet again.
+            let call = self.call;
+            call.env.sleep(call.env.jitter(backoff(budget::FIRST_BACKOFF, budget::LONGEST_BACKOFF, round))).await;
+            (records, pods) = call.records_and_pods().await?;
+            if let Some(revision) = taken.filter(|revision| was_ended(&records, &pods, self.workload(), *revision)) {
+                return Err(self.ended_by_another(revision));
+            }
+        }
+        Err(self.contended())
+    }
+
+    fn decide<'s>(&self, seen: Seen<'s>) -> Step<'s> {
+        let Standing { key_lost, same_env, .. } = *self.standing;
+        let adopts = Adoption { workload: self.template.workload, same_env };
+        decide(seen, Wanted { digest: self.template.digest, key_lost, adopts: &adopts })
+    }
+
+    /// Before the running version is ended, the new one's image is had (S-79).
+    async fn pull_first(&self, own: &[Pod]) -> Result<(), Error> {
+        match own.iter().find(|pod| sight::is_running(pod, false)) {
+            Some(old) if image_of(old) != Some(self.template.workload.image.as_str()) => {
+                fetch::image(self.call, &self.template, old).await
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn ended_by_another(&self, revision: Revision) -> Error {
+        let (workload, app) = (self.workload(), self.call.app);
+        let pod = pod_name(workload, revision);
+        let message = format!("workload {workload:?} of {app} was ended by another call while it started ({pod})");
+        Error::new(Code::AdapterFailed, message).remedy("apply again if it is to run")
+    }
+
+    fn contended(&self) -> Error {
+        let (workload, app) = (self.workload(), self.call.app);
+        let message =
+            format!("other calls kept starting or ending workload {workload:?} of {app} while this one tried to");
+        Error::new(Code::AdapterFailed, message).remedy("apply again when no other apply of this bundle is in progress")
+    }
+}
+
+/// Whether a stop or a removal took the pod of that start: its record is gone or was raised since, and nobody starts another.
+fn was_ended(records: &[Service], pods: &[Pod], workload: &str, revision: Revision) -> bool {
+    let record = records.iter().find(|record| objects::workload_of_record(record) == Some(workload));
+    let of_workload = |pod: &Pod| objects::workload_of_pod(pod) == Some(workload);
+    let rival = pods.iter().any(|pod| of_workload(pod) && is_after(pod, revision) && !sight::has_ended(pod));
+    record.is_none_or(|record| Revision::of(&record.metadata) > Some(revision)) && !rival
+}
+
+/// What came of an attempt.
+enum Tried {
+    /// The workload is as it should be.
+    Settled(Box<Settled>),
+    /// Another caller was there first: look again.
+    Overtaken,
+    /// The pod that was started at this revision was taken away while it came up.
+    Taken(Revision),
+}
+
+/// How the record comes to name a start's revision.
+enum Raise<'a> {
+    /// It does already: this call made it, in a namespace that it made.
+    Done,
+    /// By a compare-and-swap from this state.
+    From(Option<&'a Service>),
+}
+
+impl Starter<'_> {
+    fn settled(&self, outcome: Outcome, gate: Option<Gate>, pod: Pod) -> Tried {
+        let workload = self.workload().to_owned();
+        let result = WorkloadResult { workload, outcome, gate, unready_dependencies: Vec::new() };
+        Tried::Settled(Box::new(Settled { result, pod: Box::new(pod) }))
+    }
+
+    fn follower(&self) -> Follower {
+        Follower::start(self.call.cluster, self.call.env, &self.call.namespace(), Some(self.workload()))
+    }
+}
