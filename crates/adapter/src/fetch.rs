@@ -24,27 +24,28 @@ use crate::wait::{self, End};
 /// A path that no image has.
 const NO_PROGRAM: &str = "/pando.dev/nothing-of-this-image-runs";
 
-/// Has the workload's image pulled, while `old` runs.
+/// Has the workload's image pulled, while `old` runs. `false` when somebody took the pull away before it came to its end.
 ///
 /// # Errors
 ///
 /// When the image cannot be had. Whatever else keeps the pull from its end (no room, a node in trouble) is no verdict about the image,
 /// and no error.
-pub(crate) async fn image(call: &Call<'_>, template: &Template<'_>, old: &Pod) -> Result<(), Error> {
+pub(crate) async fn image(call: &Call<'_>, template: &Template<'_>, old: &Pod) -> Result<bool, Error> {
     let workload = template.workload;
     call.tell(&workload.name, "pulling the image", workload.image.as_str());
     let desired = pull_pod(template, sight::node(old), call.env);
     let begun = Begun::Pull(name(&desired.metadata));
     call.begin(begun.clone());
-    let mut follower = Follower::start(call.cluster, call.env, &call.namespace(), Some(&workload.name));
     let pod = match call.create(&desired).await {
         Ok(pod) => pod,
         // No room even for this, or a rule against it: the start itself will tell.
         Err(error) => {
             tracing::warn!(app = %call.app, error = &error as &dyn std::error::Error, "image not pulled ahead");
-            return Ok(());
+            return Ok(true);
         }
     };
+    // Begun only now: what is listed from here on holds the pod, or it is gone.
+    let mut follower = Follower::start(call.cluster, call.env, &call.namespace(), Some(&workload.name));
     let end = wait::follow(call, &workload.name, &mut follower, &pod).await;
     call.delete(&pod).await.map_err(unchanged)?;
     call.finish(&begun);
@@ -56,9 +57,10 @@ pub(crate) async fn image(call: &Call<'_>, template: &Template<'_>, old: &Pod) -
         }
         End::Failed { kind, error, .. } if kind != ReasonKind::StartError => {
             tracing::warn!(app = %call.app, error = &*error as &dyn std::error::Error, "image not pulled ahead");
-            Ok(())
+            Ok(true)
         }
-        End::Failed { .. } | End::Running(_) | End::Ended { .. } | End::Taken => Ok(()),
+        End::Failed { .. } | End::Running(_) | End::Ended { .. } => Ok(true),
+        End::Taken => Ok(false),
     }
 }
 

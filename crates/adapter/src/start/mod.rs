@@ -57,9 +57,8 @@ impl Starter<'_> {
             let seen = Seen { record, pods: &own };
             let step = self.decide(seen);
             if !prepared && !matches!(step, Step::Keep { .. } | Step::Adopt { .. }) {
-                prepared = true;
                 unready = wait::for_dependencies(self.call, self.workload(), &self.dependencies).await;
-                self.pull_first(&own).await?;
+                prepared = self.pull_first(&own).await?;
                 if raised.is_none() {
                     // The lists are older than all that waiting.
                     (records, pods) = self.call.records_and_pods().await?;
@@ -106,13 +105,13 @@ impl Starter<'_> {
         decide(seen, Wanted { digest: self.template.digest, key_lost, adopts: &adopts })
     }
 
-    /// Before the running version is ended, the new one's image is had (S-79).
-    async fn pull_first(&self, own: &[Pod]) -> Result<(), Error> {
+    /// Before the running version is ended, the new one's image is had (S-79). `false` when that is to be tried again.
+    async fn pull_first(&self, own: &[Pod]) -> Result<bool, Error> {
         match own.iter().find(|pod| sight::is_running(pod, false)) {
             Some(old) if image_of(old) != Some(self.template.workload.image.as_str()) => {
                 fetch::image(self.call, &self.template, old).await
             }
-            _ => Ok(()),
+            _ => Ok(true),
         }
     }
 
