@@ -141,7 +141,7 @@ mod tests {
     #[test]
     fn a_file_that_we_did_not_put_into_a_config_map_is_taken_out() {
         let (desired, live) = (json!({"data": {"a": "1"}}), json!({"data": {"a": "1", "b": "2"}}));
-        assert_eq!(difference(Kind::ConfigMap, &desired, &live).patch, json!({"data": {"b": null}}));
+        assert_eq!(difference(Kind::ConfigMap, &desired, &live).patch, json!({"data": {"a": "1", "b": null}}));
         assert!(difference(Kind::ConfigMap, &json!({"data": {}, "binaryData": {}}), &json!({})).is_none());
     }
 
