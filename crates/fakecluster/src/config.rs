@@ -4,6 +4,7 @@
 //! changes what its case is about.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -42,6 +43,8 @@ pub struct FakeConfig {
     pub priority_classes: BTreeMap<String, i32>,
     /// The storage classes there are from the start; the one that is the default is given to claims that name none.
     pub storage_classes: Vec<FakeStorageClass>,
+    /// Who makes volumes for the classes that name them; classes that name somebody else wait for ever.
+    pub provisioners: BTreeMap<String, FakeProvisioner>,
     /// What comes of pulling an image, by the name a container gives it.
     pub images: BTreeMap<String, Image>,
     /// What comes of pulling an image that [`Self::images`] does not name.
@@ -89,6 +92,30 @@ impl FakeStorageClass {
     }
 }
 
+/// Somebody who makes volumes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FakeProvisioner {
+    /// Whether its volumes are on one node each, and on no other; else they are within reach of every node, but a
+    /// volume for one node at a time is attached to one only.
+    pub is_local: bool,
+    /// Whether it can make volumes larger.
+    pub resizes: bool,
+    /// Why no volume can be had, in its own words.
+    pub fails: Option<String>,
+}
+
+impl FakeProvisioner {
+    /// Directories on nodes, as kind's.
+    pub fn local() -> Self {
+        Self { is_local: true, resizes: false, fails: None }
+    }
+
+    /// Storage on the network, as that of cloud providers.
+    pub fn network() -> Self {
+        Self { is_local: false, resizes: true, fails: None }
+    }
+}
+
 /// What comes of pulling an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Image {
@@ -104,6 +131,35 @@ pub enum Image {
     },
     /// The name is no image name.
     InvalidName,
+    /// It is given to who knows the password, and to nobody else.
+    Private {
+        /// Who that is.
+        login: Login,
+        /// How long the first pull on a node takes.
+        after: Duration,
+    },
+}
+
+/// A name and a password at a registry.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Login {
+    /// The name.
+    pub username: String,
+    /// The password; no `Debug` form shows it.
+    pub password: String,
+}
+
+impl Login {
+    /// Both.
+    pub fn new(username: &str, password: &str) -> Self {
+        Self { username: username.to_owned(), password: password.to_owned() }
+    }
+}
+
+impl fmt::Debug for Login {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Login").field("username", &self.username).finish_non_exhaustive()
+    }
 }
 
 impl Image {
@@ -114,6 +170,39 @@ impl Image {
         );
         Self::Fails { message }
     }
+
+    /// An image for another kind of machine only.
+    pub fn other_platform(name: &str) -> Self {
+        let message = format!(
+            "rpc error: code = NotFound desc = failed to pull and unpack image {name:?}: no match for platform in manifest: not found"
+        );
+        Self::Fails { message }
+    }
+
+    /// What a registry answers that has given its images too often.
+    pub fn rate_limited(name: &str) -> Self {
+        Self::Fails { message: refusal(name, "429 Too Many Requests") }
+    }
+
+    /// What a registry answers that does not let this one have the image.
+    pub fn denied(name: &str) -> Self {
+        Self::Fails { message: refusal(name, "403 Forbidden") }
+    }
+
+    /// The container runtime's words for a registry that wants to know who asks.
+    pub(crate) fn unauthorized(name: &str) -> String {
+        refusal(name, "401 Unauthorized")
+    }
+}
+
+/// The words of containerd 1.6 on a registry's refusal.
+fn refusal(name: &str, status: &str) -> String {
+    let host = name.split_once('/').map(|(host, _)| host).filter(|host| host.contains(['.', ':']));
+    let host = host.unwrap_or("registry-1.docker.io");
+    let tag = name.rsplit_once(':').map(|(_, tag)| tag).filter(|tag| !tag.contains('/')).unwrap_or("latest");
+    format!(
+        "failed to pull and unpack image {name:?}: failed to resolve reference {name:?}: pulling from host {host} failed with status code [manifests {tag}]: {status}"
+    )
 }
 
 /// How long the nodes and the control plane take for their work. All of it is virtual time.
@@ -135,6 +224,14 @@ pub struct Delays {
     pub endpoints: Duration,
     /// From a deleted namespace to the deletion of what is in it.
     pub namespace: Duration,
+    /// From a change of claims and volumes to what the control plane makes of it.
+    pub binding: Duration,
+    /// From the choice of a claim's node to its volume (3.2 s on kind).
+    pub provisioning: Duration,
+    /// From a claim's end to its volume's, where the volume is to be deleted (2 to 3 s on kind).
+    pub reclaiming: Duration,
+    /// From a claim that asks for more to the claim that has it.
+    pub expansion: Duration,
     /// From a change of a policy to its enforcement.
     pub policy_sync: Duration,
     /// How long a node may be silent before it is thought lost (40 s on Kubernetes 1.34).
@@ -152,6 +249,10 @@ impl Default for Delays {
             service_account: Duration::ZERO,
             endpoints: Duration::ZERO,
             namespace: Duration::ZERO,
+            binding: Duration::ZERO,
+            provisioning: Duration::ZERO,
+            reclaiming: Duration::ZERO,
+            expansion: Duration::ZERO,
             policy_sync: Duration::ZERO,
             node_monitor: Duration::from_secs(40),
         }
@@ -220,6 +321,7 @@ impl Default for FakeConfig {
             ]
             .into(),
             storage_classes: vec![FakeStorageClass::standard()],
+            provisioners: [("rancher.io/local-path".to_owned(), FakeProvisioner::local())].into(),
             images: BTreeMap::new(),
             other_images: Image::Pulled { after: Duration::ZERO },
             programs: Arc::new(Daemons),

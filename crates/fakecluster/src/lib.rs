@@ -26,5 +26,5 @@ pub mod store;
 mod watch;
 
 pub use cluster::FakeCluster;
-pub use config::{Access, Delays, FakeConfig, FakeNode, FakeStorageClass, Image};
-pub use controllers::Running;
+pub use config::{Access, Delays, FakeConfig, FakeNode, FakeProvisioner, FakeStorageClass, Image, Login};
+pub use controllers::{Disk, MountedFile, Running, Writer};

@@ -5,8 +5,10 @@ mod apps_changes;
 mod apps_failures;
 mod apps_repairs;
 mod budget;
+mod claims;
 mod fixture;
 mod gate;
+mod images;
 mod isolation;
 mod lists;
 mod packets;
@@ -121,6 +123,26 @@ pub const CASES: &[Case] = cases! {
         a_log_is_what_was_printed_in_order [Kubelet];
         only_the_last_lines_of_a_log_when_asked [Kubelet];
         a_followed_log_ends_with_its_container [Kubelet];
+    }
+    images {
+        a_file_that_cannot_be_mounted_is_told_by_an_event_alone [Kubelet];
+        files_of_a_map_are_where_their_mounts_say_with_their_modes [Kubelet];
+        an_environment_that_is_not_there_holds_the_container [Kubelet];
+        an_image_that_must_not_be_pulled_is_not [Kubelet];
+        a_command_that_is_not_there_fails_after_the_image_is [Kubelet];
+        a_pull_secret_that_is_not_there_is_told_and_stops_nothing [Kubelet];
+        a_private_image_needs_its_password [Kubelet Memory];
+    }
+    claims {
+        a_claim_without_a_class_gets_the_default_one_and_waits_for_a_pod [Kubelet];
+        a_claims_first_pod_gets_it_a_volume [Kubelet];
+        two_pods_of_one_node_have_one_claim_at_once [Kubelet];
+        a_pod_is_not_placed_away_from_its_volume [Kubelet TwoNodes];
+        a_pod_without_its_claim_is_not_placed [Kubelet];
+        a_claim_that_an_ended_pod_has_stays_until_that_pod_goes [Kubelet];
+        a_retained_volume_is_given_to_one_claim_and_to_no_other [Kubelet];
+        a_claim_grows_only_where_its_class_allows [Kubelet];
+        a_bound_volume_that_is_deleted_goes_with_its_claim [Kubelet];
     }
     packets {
         without_a_policy_everybody_reaches_a_listener [Kubelet Packets];

@@ -91,6 +91,25 @@ pub(super) fn judge(
     }
 }
 
+/// What admission says of the change of a claim: it grows only where its class allows.
+///
+/// <https://kubernetes.io/docs/concepts/storage/persistent-volumes/#expanding-persistent-volumes-claims>
+pub(super) fn judge_change(server: &Server<'_>, new: &Object, old: &Object) -> Result<(), Refusal> {
+    let (Object::PersistentVolumeClaim(new), Object::PersistentVolumeClaim(old)) = (new, old) else { return Ok(()) };
+    if kinds::claimed_size(new) <= kinds::claimed_size(old) {
+        return Ok(());
+    }
+    let spec = old.spec.as_ref();
+    let class = spec.and_then(|spec| spec.storage_class_name.as_deref()).unwrap_or_default();
+    let class = server.store.typed::<StorageClass>(None, class);
+    if class.is_some_and(|class| class.allow_volume_expansion == Some(true)) {
+        return Ok(());
+    }
+    let name = new.metadata.name.as_deref().unwrap_or_default();
+    let why = "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support resize";
+    Err(Refusal::forbidden(Kind::PersistentVolumeClaim, name, why))
+}
+
 /// <https://kubernetes.io/docs/reference/access-authn-authz/service-accounts-admin/#serviceaccount-admission-controller>
 fn give_account(server: &Server<'_>, pod: &mut Pod) -> Result<(), Refusal> {
     let namespace = pod.metadata.namespace.clone().unwrap_or_default();

@@ -64,6 +64,7 @@ pub(super) fn patch(server: &mut Server<'_>, key: &ObjectKey, body: &Value) -> R
     }
     let before = server.store.shared(key).ok_or_else(|| Refusal::not_found(key))?;
     let (old, new) = merge(server, key, &before, body)?;
+    admission::judge_change(server, &new, &old)?;
     let charges = quota::judge(server.store, &new, Some(&old))?;
     let mut after = encode(&new)?;
     restore(&mut after, &before, "status");

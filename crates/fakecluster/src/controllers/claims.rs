@@ -1,8 +1,5 @@
-//! Claims: bound to a volume when their first pod is placed, protected while a pod has them.
-//!
-//! Every class here waits for the first consumer, as cluster-local storage does.
+//! Claims: protected while a pod on a node has them.
 
-use k8s_openapi::api::core::v1::PodSpec;
 use pando_cluster::{Kind, ObjectKey};
 use serde_json::{Value, json};
 
@@ -50,30 +47,13 @@ fn protect(claim: &mut Value) {
     }
 }
 
-/// Whether a pod has the claim; one that has ended does until its object is gone.
+/// Whether a pod has the claim: one that has ended does until its object is gone, one that was never placed does not
+/// (tried on 1.34).
 fn is_used(store: &Store, claim: &ObjectKey) -> bool {
     let namespace = claim.namespace.as_deref().unwrap_or_default();
-    store.within(Kind::Pod, namespace).any(|(_, pod)| {
+    let placed = store.within(Kind::Pod, namespace).filter(|(_, pod)| !text(pod, "/spec/nodeName").is_empty());
+    placed.into_iter().any(|(_, pod)| {
         let volumes = pod["spec"]["volumes"].as_array().into_iter().flatten();
         volumes.into_iter().any(|it| text(it, "/persistentVolumeClaim/claimName") == claim.name)
     })
-}
-
-/// Binds the claims of a pod that was just placed to fresh volumes.
-pub(super) fn bind_first_use(store: &mut Store, pod: &ObjectKey, spec: &PodSpec, node: &str) {
-    let claims = spec.volumes.iter().flatten().filter_map(|volume| volume.persistent_volume_claim.as_ref());
-    for claim in claims {
-        let namespace = pod.namespace.clone().unwrap_or_default();
-        let key = ObjectKey::namespaced(Kind::PersistentVolumeClaim, namespace, &claim.claim_name);
-        store.update(&key, |claim| {
-            if text(claim, "/status/phase") == "Bound" {
-                return;
-            }
-            claim["metadata"]["annotations"]["volume.kubernetes.io/selected-node"] = node.into();
-            claim["spec"]["volumeName"] = format!("pvc-{}", text(claim, "/metadata/uid")).into();
-            claim["status"]["phase"] = "Bound".into();
-            claim["status"]["accessModes"] = claim["spec"]["accessModes"].clone();
-            claim["status"]["capacity"] = claim["spec"]["resources"]["requests"].clone();
-        });
-    }
 }

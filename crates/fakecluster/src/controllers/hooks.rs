@@ -1,12 +1,17 @@
 //! What tests can see of the machines and do to them, past the API.
 
+use std::collections::BTreeMap;
+
 use pando_cluster::env::Instant;
 use pando_cluster::{Kind, ObjectKey};
 
-use super::machines::{Exit, ProcessId};
-use super::objects::text;
+use super::disks::Disk;
+use super::machines::{Exit, MountedFile, ProcessId};
+use super::nodes;
+use super::objects::{Condition, set_condition, text};
 use super::programs::killed;
 use crate::FakeCluster;
+use crate::api::seed;
 use crate::behaviour::Dial;
 use crate::config::Image;
 use crate::netpol::PodName;
@@ -48,6 +53,18 @@ impl FakeCluster {
         })
     }
 
+    /// The files that a container's program found at its mounts when it started; none for one that never did.
+    pub fn mounted_files(&self, pod: &PodName, container: &str) -> Vec<MountedFile> {
+        let Some(uid) = self.uid_of(pod) else { return Vec::new() };
+        let id = ProcessId { uid, container: container.to_owned() };
+        self.machines().with(|state| state.processes.get(&id).map(|process| process.files.clone()).unwrap_or_default())
+    }
+
+    /// What is really on the volumes, by the name of each; those that were destroyed are remembered.
+    pub fn disks(&self) -> BTreeMap<String, Disk> {
+        self.machines().with(|state| state.disks.all())
+    }
+
     /// Every connection that programs tried to open so far, in order.
     pub fn dials(&self) -> Vec<Dial> {
         self.machines().with(|state| state.dials.clone())
@@ -72,10 +89,48 @@ impl FakeCluster {
         self.lose_node(node);
     }
 
-    /// Connects a node again that [`FakeCluster::lose_node`] or [`FakeCluster::crash_node`] cut off.
+    /// Takes a node away for good, as a cloud does: its power is gone, and so is its object.
+    pub fn remove_node(&self, node: &str) {
+        self.crash_node(node);
+        self.with(|store| store.remove(&ObjectKey::cluster(Kind::Node, node)));
+    }
+
+    /// Connects a node again that was cut off or taken away; it tells the API server of itself where it must.
     pub fn return_node(&self, node: &str) {
+        let config = self.config();
+        let known = config.nodes.iter().enumerate().find(|(_, machine)| machine.name == node);
+        if let Some((index, machine)) = known {
+            self.with(|store| store.insert(Kind::Node, seed::node(machine, index, config, &store.now_text())));
+        }
         self.machines().with(|state| state.lost_nodes.remove(node));
         self.machines().news.raise();
+    }
+
+    /// Has the kubelet end a pod because its node is short of something, or it has written more than its limit.
+    ///
+    /// The message is the kubelet's, e.g. `Pod ephemeral local storage usage exceeds the total limit of containers
+    /// 1Mi. `. Answers whether the pod was there.
+    pub fn evict(&self, pod: &PodName, message: &str) -> bool {
+        let Some(uid) = self.uid_of(pod) else { return false };
+        self.machines().touch(&uid, |state| state.evictions.insert(uid.clone(), message.to_owned()));
+        true
+    }
+
+    /// Says of a node whether its disk is full: new pods keep away from it, those on it stay until they are evicted.
+    pub fn set_disk_pressure(&self, node: &str, full: bool) {
+        let (status, reason, message) = if full {
+            ("True", "KubeletHasDiskPressure", "kubelet has disk pressure")
+        } else {
+            ("False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure")
+        };
+        let condition = Condition { kind: "DiskPressure", status, reason, message };
+        self.with(|store| {
+            let now = store.now_text();
+            store.update(&ObjectKey::cluster(Kind::Node, node), |node| {
+                set_condition(node, &now, &condition);
+                nodes::taint(node, "node.kubernetes.io/disk-pressure", &["NoSchedule"], full);
+            });
+        });
     }
 
     /// From now on, pulling an image has this outcome: a registry that heals, or fails.
@@ -94,10 +149,13 @@ impl FakeCluster {
         self.end_program(pod, container, exit)
     }
 
-    fn end_program(&self, pod: &PodName, container: &str, exit: Exit) -> bool {
+    fn uid_of(&self, pod: &PodName) -> Option<String> {
         let key = ObjectKey::namespaced(Kind::Pod, &*pod.namespace, &*pod.name);
-        let uid = self.with(|store| store.get(&key).map(|pod| text(pod, "/metadata/uid").to_owned()));
-        let Some(uid) = uid else { return false };
+        self.with(|store| store.get(&key).map(|pod| text(pod, "/metadata/uid").to_owned()))
+    }
+
+    fn end_program(&self, pod: &PodName, container: &str, exit: Exit) -> bool {
+        let Some(uid) = self.uid_of(pod) else { return false };
         let id = ProcessId { uid, container: container.to_owned() };
         self.machines().touch(&id.uid, |state| {
             let runs = state.processes.get(&id).is_some_and(|process| process.exit.is_none());

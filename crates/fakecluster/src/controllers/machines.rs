@@ -4,6 +4,7 @@
 //! whose object is gone may live on here. Nothing in this file reads or writes the store.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -11,6 +12,7 @@ use futures::channel::oneshot;
 use jiff::Timestamp;
 use pando_cluster::env::{Instant, Task};
 
+use super::disks::Disks;
 use crate::behaviour::Dial;
 use crate::config::Image;
 use crate::netpol::{PodName, Policies};
@@ -48,6 +50,10 @@ pub(super) struct State {
     pub(super) policies: Arc<Policies>,
     /// The pods with news since the kubelets looked.
     pub(super) touched: BTreeSet<String>,
+    /// The pods that have to go because their node is short of something, by uid, with the kubelet's words.
+    pub(super) evictions: BTreeMap<String, String>,
+    /// What volumes hold.
+    pub(super) disks: Disks,
     addresses: BTreeSet<IpAddr>,
 }
 
@@ -68,6 +74,8 @@ pub(super) struct Process {
     pub(super) node: String,
     /// The claims it may write to.
     pub(super) claims: Vec<String>,
+    /// The files that it found at its mounts when it started.
+    pub(super) files: Vec<MountedFile>,
     pub(super) since: Instant,
     /// The TCP ports it accepts connections on.
     pub(super) ports: Vec<u16>,
@@ -76,6 +84,25 @@ pub(super) struct Process {
     /// What plays its program; dropping it ends that.
     pub(super) task: Option<Task>,
     pub(super) exit: Option<Exit>,
+}
+
+/// A file that a container finds at a mount, out of a ConfigMap or a Secret.
+#[derive(Clone, PartialEq, Eq)]
+pub struct MountedFile {
+    /// Where it is in the container.
+    pub path: String,
+    /// Its mode, e.g. `0o644`.
+    pub mode: i32,
+    /// What is in it.
+    pub contents: Vec<u8>,
+}
+
+impl fmt::Debug for MountedFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // It may come from a Secret.
+        let Self { path, mode, contents } = self;
+        f.debug_struct("MountedFile").field("path", path).field("mode", mode).field("bytes", &contents.len()).finish()
+    }
 }
 
 /// How a process ended.
@@ -87,6 +114,8 @@ pub(super) struct Exit {
     /// What it left in its termination log; empty for nothing.
     pub(super) message: String,
     pub(super) at: Timestamp,
+    /// The same instant as tests measure it.
+    pub(super) when: Instant,
 }
 
 /// What a container wrote, and whether there will be more.
@@ -162,6 +191,7 @@ impl State {
         if let Some(process) = self.processes.get_mut(id)
             && process.exit.is_none()
         {
+            self.disks.close(id, exit.when);
             process.exit = Some(exit);
             process.ports.clear();
             process.term = None;

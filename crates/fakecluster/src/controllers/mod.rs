@@ -4,6 +4,7 @@
 //! the executor can put anything between two steps of one. None of them polls.
 
 mod claims;
+mod disks;
 mod endpoints;
 mod hooks;
 mod kubelet;
@@ -13,13 +14,16 @@ mod namespaces;
 mod network;
 mod nodes;
 mod objects;
+mod orphans;
 mod programs;
 mod scheduler;
 mod volumes;
 
+pub use disks::{Disk, Writer};
 pub use hooks::Running;
 pub(crate) use logs::logs;
 pub(crate) use machines::Machines;
+pub use machines::MountedFile;
 pub(crate) use network::ViewCache;
 
 use crate::FakeCluster;
@@ -38,9 +42,11 @@ pub(crate) fn start(fake: &FakeCluster) {
     env.spawn_detached("namespaces", namespaces::end(fake.clone()));
     env.spawn_detached("scheduler", scheduler::run(fake.clone()));
     env.spawn_detached("claims", claims::run(fake.clone()));
-    env.spawn_detached("volumes", volumes::run(fake.clone()));
+    env.spawn_detached("volumes", volumes::bind(fake.clone()));
+    env.spawn_detached("provisioner", volumes::provision(fake.clone()));
     env.spawn_detached("endpoints", endpoints::run(fake.clone()));
     env.spawn_detached("node lifecycle", nodes::lifecycle(fake.clone()));
+    env.spawn_detached("orphans", orphans::run(fake.clone()));
     env.spawn_detached("kubelets", nodes::kubelets(fake.clone()));
     env.spawn_detached("network agent", network::agent(fake.clone()));
 }

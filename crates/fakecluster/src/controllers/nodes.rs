@@ -17,6 +17,9 @@ use crate::store::Store;
 const EVICTED_AFTER: Duration = Duration::from_mins(5);
 
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
+/// What a taint for a lost node does: no pod comes, and none stays for long.
+const BOTH: &[&str] = &["NoSchedule", "NoExecute"];
+
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
 
 /// Starts a kubelet for every node that appears, for ever.
@@ -118,8 +121,8 @@ fn mark_lost(store: &mut Store, key: &ObjectKey) {
     };
     store.update(key, |node| {
         set_condition(node, &now, &condition);
-        taint(node, NOT_READY, false);
-        taint(node, UNREACHABLE, true);
+        taint(node, NOT_READY, BOTH, false);
+        taint(node, UNREACHABLE, BOTH, true);
     });
     let pods: Vec<_> = on_node(store, &key.name);
     let condition = Condition { kind: "Ready", status: "False", reason: "NodeNotReady", message: "Node is not ready" };
@@ -147,13 +150,13 @@ fn mark_heard(store: &mut Store, key: &ObjectKey) {
             };
             set_condition(node, &now, &condition);
         }
-        taint(node, UNREACHABLE, false);
-        taint(node, NOT_READY, status.as_deref() == Some("False"));
+        taint(node, UNREACHABLE, BOTH, false);
+        taint(node, NOT_READY, BOTH, status.as_deref() == Some("False"));
     });
 }
 
-/// Sets or takes away both forms of a taint.
-fn taint(node: &mut Value, key: &str, wanted: bool) {
+/// Sets or takes away a taint in each of these forms.
+pub(super) fn taint(node: &mut Value, key: &str, effects: &[&str], wanted: bool) {
     let taints = &mut node["spec"]["taints"];
     let has = taints.as_array().is_some_and(|all| all.iter().any(|it| it["key"] == key));
     if has == wanted {
@@ -164,7 +167,7 @@ fn taint(node: &mut Value, key: &str, wanted: bool) {
     }
     let Some(taints) = taints.as_array_mut() else { return };
     if wanted {
-        taints.extend(["NoSchedule", "NoExecute"].map(|effect| json!({"key": key, "effect": effect})));
+        taints.extend(effects.iter().map(|effect| json!({"key": key, "effect": effect})));
     } else {
         taints.retain(|it| it["key"] != key);
     }

@@ -120,6 +120,13 @@ pub(super) fn tell(store: &mut Store, env: &Env, note: Note<'_>) {
     store.insert(Kind::Event, event);
 }
 
+/// Takes a member out of an object, where it is.
+pub(super) fn leave_out(object: &mut Value, member: &str) {
+    if let Some(members) = object.as_object_mut() {
+        members.remove(member);
+    }
+}
+
 /// Takes a finalizer off.
 pub(super) fn release(object: &mut Value, finalizer: &str) {
     if let Some(held) = object["metadata"]["finalizers"].as_array_mut() {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures::channel::oneshot;
 use futures::future::{Either, select};
 
-use super::machines::{Exit, Process, ProcessId};
+use super::machines::{Exit, MountedFile, Process, ProcessId};
 use crate::FakeCluster;
 use crate::behaviour::{Behaviour, Dial, Host, Outcome, Target};
 use crate::netpol::{End, PodName};
@@ -23,17 +23,22 @@ pub(super) struct Start {
     pub(super) pod: PodName,
     pub(super) node: String,
     pub(super) claims: Vec<String>,
+    /// The volumes behind those claims.
+    pub(super) volumes: Vec<String>,
+    /// What it finds at its mounts.
+    pub(super) files: Vec<MountedFile>,
     pub(super) behaviour: Behaviour,
 }
 
 /// Starts a program beside everything else.
 pub(super) fn start(fake: &FakeCluster, start: Start) {
-    let Start { id, pod, node, claims, behaviour } = start;
+    let Start { id, pod, node, claims, volumes, files, behaviour } = start;
     let (term, asked) = oneshot::channel();
     let process = Process {
         pod,
         node,
         claims,
+        files,
         since: fake.env().now(),
         // A server that only listens does so from its first instant, before it is scheduled once.
         ports: listening(&behaviour),
@@ -43,6 +48,9 @@ pub(super) fn start(fake: &FakeCluster, start: Start) {
     };
     fake.machines().touch(&id.uid, |state| {
         state.logs.insert(id.clone(), super::machines::Log::default());
+        for volume in &volumes {
+            state.disks.open(volume, &id, process.since);
+        }
         state.processes.insert(id.clone(), process);
     });
     let task = fake.env().spawn("program", live(fake.clone(), id.clone(), behaviour, asked));
@@ -55,7 +63,13 @@ pub(super) fn start(fake: &FakeCluster, start: Start) {
 
 /// The end of a process that SIGKILL ended just now.
 pub(super) fn killed(fake: &FakeCluster) -> Exit {
-    Exit { code: KILLED, out_of_memory: false, message: String::new(), at: fake.env().wall.now() }
+    Exit {
+        code: KILLED,
+        out_of_memory: false,
+        message: String::new(),
+        at: fake.env().wall.now(),
+        when: fake.env().now(),
+    }
 }
 
 async fn live(fake: FakeCluster, id: ProcessId, behaviour: Behaviour, asked: oneshot::Receiver<()>) {
@@ -68,7 +82,7 @@ async fn live(fake: FakeCluster, id: ProcessId, behaviour: Behaviour, asked: one
             Either::Right((end, _)) => end,
         },
     };
-    let exit = Exit { code, out_of_memory, message, at: fake.env().wall.now() };
+    let exit = Exit { code, out_of_memory, message, at: fake.env().wall.now(), when: fake.env().now() };
     fake.machines().touch(&id.uid, |state| state.end(&id, exit));
 }
 

@@ -56,7 +56,7 @@ fn the_scheduler_says_why_no_node_will_do() {
         ),
         (
             json!({"spec": {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]}}),
-            "0/2 nodes are available: persistentvolumeclaim \"data\" not found. no new claims to deallocate, preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling.",
+            "0/2 nodes are available: persistentvolumeclaim \"data\" not found. not found",
         ),
     ];
     for (spec, expected) in rows {

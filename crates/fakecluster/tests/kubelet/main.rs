@@ -2,9 +2,11 @@
 
 mod bed;
 mod control;
+mod images;
 mod logs;
 mod network;
 mod nodes;
 mod pods;
 mod speed;
 mod swarm;
+mod volumes;

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use crate::bed::{APP, Bed, pod, script, secs};
 use pando_cluster::Kind;
-use pando_fakecluster::FakeConfig;
 use pando_fakecluster::behaviour::Behaviour;
+use pando_fakecluster::{FakeConfig, FakeNode};
 use serde_json::json;
 
 #[test]
@@ -123,4 +123,47 @@ fn a_pod_made_for_its_node_runs_there_without_a_scheduler() {
     assert_eq!((bed.node_of("web").as_str(), bed.phase("web").as_str()), ("node-2", "Running"));
     assert_eq!(bed.condition("web", "PodScheduled"), "True");
     assert_eq!(bed.told("web", "Scheduled"), Vec::<String>::new());
+}
+
+#[test]
+fn an_evicted_pod_has_failed_and_says_why() {
+    let bed = Bed::new(script([("app", Behaviour::IgnoreTerm)]));
+    bed.run(pod("web", json!({})));
+    let words = "Pod ephemeral local storage usage exceeds the total limit of containers 1Mi. ";
+    assert!(bed.fake.evict(&Bed::name("web"), words));
+    bed.wait(secs(10), |bed| bed.phase("web") == "Failed");
+    let status = bed.pod("web").status.unwrap();
+    assert_eq!((status.reason.as_deref(), status.message.as_deref()), (Some("Evicted"), Some(words)));
+    assert_eq!((bed.state("web", "app").as_str(), bed.running()), ("terminated Error 137", vec![]));
+    assert_eq!(bed.told("web", "Evicted"), [words]);
+    assert!(!bed.fake.evict(&Bed::name("nobody"), words));
+}
+
+#[test]
+fn a_node_whose_disk_is_full_takes_no_new_pods_until_it_has_room() {
+    let bed = Bed::new(FakeConfig { nodes: vec![FakeNode::sized("node-1", 2)], ..FakeConfig::default() });
+    bed.run(pod("old", json!({})));
+    bed.fake.set_disk_pressure("node-1", true);
+    bed.run(pod("new", json!({})));
+    let words = "0/1 nodes are available: 1 node(s) had untolerated taint {node.kubernetes.io/disk-pressure: }. no new claims to deallocate, preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling.";
+    assert_eq!(bed.told("new", "FailedScheduling"), [words]);
+    assert_eq!(bed.phase("old"), "Running");
+    bed.fake.set_disk_pressure("node-1", false);
+    bed.sim.settle();
+    assert_eq!(bed.phase("new"), "Running");
+}
+
+#[test]
+fn the_pods_of_a_node_that_was_taken_away_go_after_a_while() {
+    let bed = Bed::new(FakeConfig::default());
+    bed.run(pod("web", json!({})));
+    let node = bed.node_of("web");
+    bed.fake.remove_node(&node);
+    bed.sim.advance(secs(39));
+    assert_eq!((bed.phase("web").as_str(), bed.running()), ("Running", vec![]), "it is only said so");
+    bed.sim.advance(secs(2));
+    assert!(bed.is_gone("web"));
+    bed.fake.return_node(&node);
+    bed.run(pod("next", json!({"spec": {"nodeSelector": {"kubernetes.io/hostname": node}}})));
+    assert_eq!(bed.phase("next"), "Running");
 }

@@ -19,6 +19,7 @@ use pando_cluster::{Kind, Object};
 
 pub(crate) use pod::{container_request, prioritise, refuse_runtime_class, start_status, tolerate_lost_nodes};
 pub(crate) use service::{allocate, keep_allocated};
+pub(crate) use storage::claimed_size;
 
 use super::names;
 use super::quantity::Amount;

@@ -98,6 +98,11 @@ pub(super) fn check_claim_update(new: &PersistentVolumeClaim, old: &PersistentVo
     errors
 }
 
+/// The storage that a claim asks for.
+pub(crate) fn claimed_size(claim: &PersistentVolumeClaim) -> Option<Amount> {
+    storage(claim.spec.as_ref()?)
+}
+
 fn storage(spec: &PersistentVolumeClaimSpec) -> Option<Amount> {
     amount(spec.resources.as_ref().and_then(|it| it.requests.as_ref()), "storage")
 }

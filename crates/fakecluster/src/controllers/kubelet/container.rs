@@ -1,23 +1,20 @@
-//! One container: its image, its configuration, its program.
+//! One container: how far it is, its program, and what comes after that.
 
 use std::fmt::Write as _;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Container, PodSpec, Secret};
+use k8s_openapi::api::core::v1::{Container, PodSpec};
 use pando_cluster::env::Instant;
 
 use super::probes::Probes;
 use super::work::{Node, PodWork};
 use crate::FakeCluster;
 use crate::behaviour::Behaviour;
-use crate::config::Image;
 use crate::controllers::machines::Exit;
 use crate::controllers::programs::{self, Start};
 use crate::store::text_of;
 
-/// How long a failed pull shows as itself before it shows as a pause.
-const PULL_ERROR_SHOWS: Duration = Duration::from_secs(12);
 /// The first pause between two pulls or two starts; it doubles each time.
 const FIRST_PAUSE: Duration = Duration::from_secs(10);
 /// The longest pause.
@@ -40,7 +37,7 @@ pub(super) struct ContainerWork {
     /// It was told to end, and will be killed then.
     pub(super) kill_due: Option<Instant>,
     /// Its image is on the node.
-    pulled: bool,
+    pub(super) pulled: bool,
 }
 
 /// How far a container is.
@@ -181,7 +178,7 @@ impl ContainerWork {
     }
 
     /// The pause after so many failures.
-    fn pause(failures: u32) -> Duration {
+    pub(super) fn pause(failures: u32) -> Duration {
         FIRST_PAUSE.saturating_mul(1 << failures.min(5)).min(LONGEST_PAUSE)
     }
 }
@@ -226,109 +223,6 @@ impl PodWork {
         }
     }
 
-    fn image(fake: &FakeCluster, name: &str) -> Image {
-        let told = fake.machines().with(|state| state.images.get(name).cloned());
-        told.or_else(|| fake.config().images.get(name).cloned()).unwrap_or_else(|| fake.config().other_images.clone())
-    }
-
-    fn begin_pull(&mut self, fake: &FakeCluster, node: &Node, index: usize) -> Stage {
-        let now = fake.env().now();
-        let of = &self.containers[index];
-        let name = of.image().to_owned();
-        let there = fake.machines().with(|state| state.pulled.contains(&(node.name.clone(), name.clone())));
-        let policy = of.container.image_pull_policy.as_deref().unwrap_or("IfNotPresent");
-        if there && policy != "Always" {
-            self.tell(fake, Some(of), false, "Pulled", format!("Container image {name:?} already present on machine"));
-            return self.have_image(fake, index);
-        }
-        if policy == "Never" {
-            let message = format!("Container image {name:?} is not present with pull policy of Never");
-            self.tell(fake, Some(of), true, "ErrImageNeverPull", message.clone());
-            return Stage::Stuck { reason: "ErrImageNeverPull", message };
-        }
-        match Self::image(fake, &name) {
-            Image::InvalidName => {
-                let message = format!(
-                    "Failed to apply default image tag {name:?}: couldn't parse image name {name:?}: invalid reference format"
-                );
-                self.tell(fake, Some(of), true, "InspectFailed", message.clone());
-                Stage::Stuck { reason: "InvalidImageName", message }
-            }
-            image => {
-                self.tell(fake, Some(of), false, "Pulling", format!("Pulling image {name:?}"));
-                let takes = match image {
-                    // What is on the node is only compared with the registry.
-                    Image::Pulled { .. } if there => Duration::ZERO,
-                    Image::Pulled { after } => after,
-                    Image::Fails { .. } | Image::InvalidName => Duration::from_secs(1),
-                };
-                Stage::Pulling { until: now.plus(takes) }
-            }
-        }
-    }
-
-    fn end_pull(&mut self, fake: &FakeCluster, node: &Node, index: usize) -> Stage {
-        let now = fake.env().now();
-        let name = self.containers[index].image().to_owned();
-        let message = match Self::image(fake, &name) {
-            Image::Pulled { .. } => {
-                fake.machines().with(|state| state.pulled.insert((node.name.clone(), name.clone())));
-                let of = &self.containers[index];
-                self.tell(fake, Some(of), false, "Pulled", format!("Successfully pulled image {name:?}"));
-                return self.have_image(fake, index);
-            }
-            Image::Fails { message } => message,
-            Image::InvalidName => "invalid reference format".to_owned(),
-        };
-        let of = &self.containers[index];
-        self.tell(fake, Some(of), true, "Failed", format!("Failed to pull image {name:?}: {message}"));
-        self.tell(fake, Some(of), true, "Failed", "Error: ErrImagePull".to_owned());
-        let failures = of.pulls_failed;
-        self.containers[index].pulls_failed += 1;
-        let pause_from = now.plus(PULL_ERROR_SHOWS);
-        let retry = pause_from.plus(ContainerWork::pause(failures));
-        Stage::PullFailed { message, pause_from, retry, pausing: false }
-    }
-
-    fn have_image(&mut self, fake: &FakeCluster, index: usize) -> Stage {
-        self.containers[index].pulled = true;
-        match self.configure(fake, index) {
-            Ok(()) => Stage::Starting { until: fake.env().now().plus(fake.config().delays.container) },
-            Err(message) => {
-                let of = &self.containers[index];
-                self.tell(fake, Some(of), true, "Failed", format!("Error: {message}"));
-                Stage::NoConfig { message }
-            }
-        }
-    }
-
-    /// Looks for the Secrets that the container's environment comes from.
-    fn configure(&self, fake: &FakeCluster, index: usize) -> Result<(), String> {
-        let container = &self.containers[index].container;
-        let namespace = self.key.namespace.as_deref();
-        let find = |name: &str| fake.with(|store| store.typed::<Secret>(namespace, name));
-        for source in container.env_from.iter().flatten() {
-            let Some(secret) = &source.secret_ref else { continue };
-            if secret.optional != Some(true) && find(&secret.name).is_none() {
-                return Err(format!("secret {:?} not found", secret.name));
-            }
-        }
-        let sources = container.env.iter().flatten().filter_map(|variable| variable.value_from.as_ref());
-        for reference in sources.filter_map(|source| source.secret_key_ref.as_ref()) {
-            if reference.optional == Some(true) {
-                continue;
-            }
-            let Some(secret) = find(&reference.name) else {
-                return Err(format!("secret {:?} not found", reference.name));
-            };
-            if !secret.data.iter().flatten().any(|(key, _)| *key == reference.key) {
-                let namespace = namespace.unwrap_or_default();
-                return Err(format!("couldn't find key {} in Secret {namespace}/{}", reference.key, reference.name));
-            }
-        }
-        Ok(())
-    }
-
     fn start(&mut self, fake: &FakeCluster, node: &Node, index: usize) -> Stage {
         let of = &self.containers[index];
         let name = of.name().to_owned();
@@ -346,7 +240,16 @@ impl PodWork {
         }
         self.tell(fake, Some(of), false, "Started", format!("Started container {name}"));
         let claims = self.claims(&of.container);
-        let start = Start { id: self.process(&name), pod: self.name(), node: node.name.clone(), claims, behaviour };
+        let volumes = self.volumes_of(fake, &claims);
+        let start = Start {
+            id: self.process(&name),
+            pod: self.name(),
+            node: node.name.clone(),
+            claims,
+            volumes,
+            files: self.mounted_files(fake, &of.container),
+            behaviour,
+        };
         programs::start(fake, start);
         let of = &mut self.containers[index];
         of.id = Some(id);

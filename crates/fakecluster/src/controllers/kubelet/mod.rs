@@ -5,7 +5,10 @@
 //! was cut off goes on from there when it is back.
 
 mod container;
+mod credentials;
+mod mounts;
 mod probes;
+mod pull;
 mod status;
 mod stop;
 mod work;
@@ -88,7 +91,7 @@ impl Kubelet {
             let mut keys = BTreeSet::new();
             let mut secrets = false;
             for change in store.changes_after(seen)? {
-                secrets |= change.key.kind == Kind::Secret;
+                secrets |= matches!(change.key.kind, Kind::Secret | Kind::ConfigMap);
                 if change.key.kind == Kind::Pod && text(&change.after, "/spec/nodeName") == self.node.name {
                     keys.insert((change.key.clone(), text(&change.after, "/metadata/uid").to_owned()));
                 }

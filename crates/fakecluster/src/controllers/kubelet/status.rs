@@ -21,9 +21,9 @@ pub(super) fn write(work: &PodWork, node: &Node, now: &str, pod: &mut Value) {
         status["podIP"] = ip.to_string().into();
         status["podIPs"] = json!([{"ip": ip.to_string()}]);
     }
-    if let Some(verdict) = work.verdict.filter(|_| work.phase.is_terminal()) {
+    if let Some(verdict) = work.verdict.as_ref().filter(|_| work.phase.is_terminal()) {
         status["reason"] = verdict.reason.into();
-        status["message"] = verdict.message.into();
+        status["message"] = verdict.message.as_str().into();
     }
     let (init, app): (Vec<_>, Vec<_>) = work.containers.iter().partition(|it| it.init);
     if !init.is_empty() {

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
+use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use pando_cluster::ObjectKey;
 use pando_cluster::env::Instant;
 
@@ -47,11 +47,22 @@ pub(super) struct PodWork {
     /// Why the kubelet itself ends the pod.
     pub(super) verdict: Option<Verdict>,
     pub(super) stop: Option<Stop>,
+    pub(super) mounts: Mounts,
     accepted: Instant,
     phase_due: Option<Instant>,
     removal_due: Option<Instant>,
     /// It was looked at before.
     met: bool,
+}
+
+/// How far a pod's volumes are.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Mounts {
+    pub(super) done: bool,
+    /// How often they could not be mounted.
+    pub(super) failures: u32,
+    /// Not before then is it tried again.
+    pub(super) again: Option<Instant>,
 }
 
 /// How far a pod's network is.
@@ -87,14 +98,16 @@ impl Phase {
 }
 
 /// Why the kubelet itself ends a pod.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Verdict {
     pub(super) reason: &'static str,
-    pub(super) message: &'static str,
+    pub(super) message: String,
 }
 
-const DEADLINE: Verdict =
-    Verdict { reason: "DeadlineExceeded", message: "Pod was active on the node longer than the specified deadline" };
+const DEADLINE: &str = "Pod was active on the node longer than the specified deadline";
+
+/// How long an evicted pod has for its end.
+const EVICTION_GRACE: Duration = Duration::from_secs(1);
 
 impl PodWork {
     pub(super) fn new(fake: &FakeCluster, key: ObjectKey, uid: String, pod: Pod) -> Self {
@@ -115,6 +128,7 @@ impl PodWork {
             phase: Phase::Pending,
             verdict: None,
             stop: None,
+            mounts: Mounts::default(),
             phase_due: None,
             removal_due: None,
             met: false,
@@ -167,6 +181,7 @@ impl PodWork {
         self.see_exits(fake);
         self.look_at_deletion(fake);
         self.look_at_deadline(fake);
+        self.look_at_eviction(fake);
         if self.stop.is_some() {
             self.go_on_stopping(fake);
         } else {
@@ -200,9 +215,20 @@ impl PodWork {
         if fake.env().now() < due {
             return self.look_again(due);
         }
-        self.verdict = Some(DEADLINE);
-        self.tell(fake, None, false, "DeadlineExceeded", DEADLINE.message.to_owned());
+        self.verdict = Some(Verdict { reason: "DeadlineExceeded", message: DEADLINE.to_owned() });
+        self.tell(fake, None, false, "DeadlineExceeded", DEADLINE.to_owned());
         self.begin_stop(fake, self.own_grace());
+    }
+
+    /// The node is short of something, and this pod has to go for it.
+    fn look_at_eviction(&mut self, fake: &FakeCluster) {
+        let Some(message) = fake.machines().with(|state| state.evictions.remove(&self.uid)) else { return };
+        if self.verdict.is_some() || self.stop.is_some() || self.is_over() {
+            return;
+        }
+        self.tell(fake, None, true, "Evicted", message.clone());
+        self.verdict = Some(Verdict { reason: "Evicted", message });
+        self.begin_stop(fake, EVICTION_GRACE);
     }
 
     /// The grace that the pod's own spec gives.
@@ -214,11 +240,16 @@ impl PodWork {
         let now = fake.env().now();
         match self.sandbox {
             SandboxState::Due(due) if now < due => return self.look_again(due),
-            SandboxState::Due(_) => self.start_sandbox(fake, node),
+            SandboxState::Due(_) => {
+                if !self.mount(fake) {
+                    return;
+                }
+                self.start_sandbox(fake, node);
+            }
             SandboxState::Up => {}
             SandboxState::Down => return,
         }
-        if self.sandbox != SandboxState::Up || !self.volumes_are_there(fake) {
+        if self.sandbox != SandboxState::Up {
             return;
         }
         for index in 0..self.containers.len() {
@@ -258,25 +289,6 @@ impl PodWork {
         let again = since.plus(SANDBOX_RETRY);
         self.sandbox = SandboxState::Due(again);
         self.look_again(again);
-    }
-
-    /// Whether every Secret that is mounted is there. Only an Event tells when one is not.
-    fn volumes_are_there(&mut self, fake: &FakeCluster) -> bool {
-        let volumes = self.spec().volumes.iter().flatten();
-        let secrets = volumes.filter_map(|volume| {
-            let secret = volume.secret.as_ref().filter(|secret| secret.optional != Some(true))?;
-            Some((volume.name.clone(), secret.secret_name.clone()?))
-        });
-        let namespace = self.key.namespace.clone().unwrap_or_default();
-        let missing = secrets.collect::<Vec<_>>().into_iter().find(|(_, secret)| {
-            let key = ObjectKey::namespaced(pando_cluster::Kind::Secret, &namespace, secret);
-            fake.with(|store| store.get(&key).is_none())
-        });
-        let Some((volume, secret)) = missing else { return true };
-        let message = format!("MountVolume.SetUp failed for volume {volume:?} : secret {secret:?} not found");
-        self.tell(fake, None, true, "FailedMount", message);
-        self.look_again(fake.env().now().plus(Duration::from_secs(2)));
-        false
     }
 
     /// Whether nothing of the pod runs and nothing will.
@@ -350,18 +362,6 @@ impl PodWork {
     /// Whether a finalizer holds the object.
     pub(super) fn is_held(&self) -> bool {
         self.pod.metadata.finalizers.as_ref().is_some_and(|held| !held.is_empty())
-    }
-
-    /// The claims that a container may write to.
-    pub(super) fn claims(&self, container: &Container) -> Vec<String> {
-        let writes = |volume: &str| {
-            container.volume_mounts.iter().flatten().any(|it| it.name == volume && it.read_only != Some(true))
-        };
-        let claims = self.spec().volumes.iter().flatten().filter_map(|volume| {
-            let claim = volume.persistent_volume_claim.as_ref().filter(|claim| claim.read_only != Some(true))?;
-            writes(&volume.name).then(|| claim.claim_name.clone())
-        });
-        claims.collect()
     }
 }
 
