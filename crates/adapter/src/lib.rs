@@ -9,7 +9,7 @@
 //! - `record` decides what to do about a workload, `start` does it, `wait` follows the pod and `sight` reads it; `fetch` has a new
 //!   image pulled before the old version ends, `adopt` takes over what the adapter before this one made.
 //! - `volumes` sees to it that data stays.
-//! - `observe` reports; `stop` ends and takes away.
+//! - `observe` reports; `stop` ends and takes away; `logs` reads what was written.
 
 mod adopt;
 mod apply;
@@ -25,6 +25,7 @@ mod ground;
 mod image;
 mod known;
 mod leftovers;
+mod logs;
 mod objects;
 mod observe;
 mod owned;
@@ -45,8 +46,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use pando_api::{
-    ApplyResult, BundlePlan, BundleRef, CallContext, Code, DestroyOptions, Error, ObservedBundle, RuntimeAdapter,
-    Upstream, WorkloadRef,
+    ApplyResult, BundlePlan, BundleRef, CallContext, Code, DestroyOptions, Error, LogOptions, LogStream,
+    ObservedBundle, RuntimeAdapter, Upstream, WorkloadRef,
 };
 use pando_cluster::env::BoxFuture;
 use pando_cluster::names::AppNamespace;
@@ -252,6 +253,17 @@ impl RuntimeAdapter for KubernetesRuntime {
         stop::destroy(&call, options.keep_volumes).await?;
         tracing::info!(%app, request_id = context.request_id, keep_volumes = options.keep_volumes, "bundle destroyed");
         Ok(())
+    }
+
+    async fn logs(
+        &self,
+        workload: &WorkloadRef,
+        options: &LogOptions,
+        context: &CallContext,
+    ) -> Result<LogStream, Error> {
+        let shared = &*self.shared;
+        let app = shared.app(&workload.bundle_id);
+        logs::open(&shared.call(context, &app), &workload.workload, options).await
     }
 
     fn upstream(&self, workload: &WorkloadRef, port: u16) -> Result<Upstream, Error> {

@@ -9,6 +9,7 @@
 mod context;
 mod error;
 mod facts;
+mod logs;
 mod plan;
 mod secret;
 
@@ -22,6 +23,7 @@ pub use facts::{
     ApplyResult, Change, DestroyOptions, Gate, GateProof, ObservedBundle, ObservedVolume, ObservedWorkload, Outcome,
     Reason, ReasonKind, Upstream, WorkloadResult, Written,
 };
+pub use logs::{LogEvent, LogGap, LogLine, LogOptions, LogStream};
 pub use plan::{
     BundlePlan, BundleRef, EgressLayer, EgressMode, EgressPlan, EgressSource, FilePlan, HealthPlan, MountPlan,
     NetworkPlan, PortPlan, Protocol, RegistryAuth, ResourcePlan, VolumePlan, WorkloadPlan, WorkloadRef,
@@ -73,6 +75,22 @@ pub trait RuntimeAdapter: fmt::Debug + Send + Sync {
     ///
     /// [`Code::AdapterFailed`] when something could not be removed.
     async fn destroy(&self, bundle: &BundleRef, options: &DestroyOptions, context: &CallContext) -> Result<(), Error>;
+
+    /// What a workload wrote, from its newest start that ran, ended ones included (S-56).
+    ///
+    /// A followed log goes on with the workload's next start, and ends when the workload has ended or was stopped. The context's
+    /// deadline is for the opening; dropping the stream ends the reading.
+    ///
+    /// # Errors
+    ///
+    /// [`Code::NotFound`] when there is no such workload, and in the stream when a log is no longer there;
+    /// [`Code::AdapterUnavailable`] when it cannot be read.
+    async fn logs(
+        &self,
+        workload: &WorkloadRef,
+        options: &LogOptions,
+        context: &CallContext,
+    ) -> Result<LogStream, Error>;
 
     /// Where the proxy reaches a port of a workload. No call and no lookup: it runs on every proxied request (S-60).
     ///

@@ -84,6 +84,21 @@ fn script(behaviour: &Behaviour) -> String {
             }
             print + &script(then)
         }
+        Behaviour::Write { pieces, then } => {
+            let mut write = String::new();
+            for piece in pieces {
+                push(&mut write, format_args!("printf '%b' '{}'\n", escaped(piece)));
+            }
+            write + &script(then)
+        }
+        Behaviour::Count { to, width, pause, then } => {
+            let (batch, pause) = (Behaviour::BATCH, seconds((*pause).max(Duration::from_millis(1))));
+            format!(
+                "{END_ON_TERM}z=$(head -c {width} /dev/zero | tr '\\0' z)\ni=0\nwhile [ $i -lt {to} ]; do\ni=$((i + 1))\n\
+                 echo \"$i $z\"\n[ $((i % {batch})) != 0 ] || sleep {pause}\ndone\n{}",
+                script(then)
+            )
+        }
         // One line without an end, which tail keeps whole.
         Behaviour::EatMemory => "exec tail /dev/zero\n".to_owned(),
         Behaviour::StartError { .. } => "exec /no-such-program\n".to_owned(),
@@ -110,6 +125,17 @@ pub(crate) fn words(target: &Target) -> String {
 /// Text as one word of a shell.
 fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+/// Bytes as `printf %b` reads them, between single quotes.
+fn escaped(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        match byte {
+            b' '..=b'~' if !matches!(byte, b'\'' | b'\\') => text.push(char::from(*byte)),
+            _ => push(&mut text, format_args!("\\0{byte:03o}")),
+        }
+        text
+    })
 }
 
 /// Seconds as `sleep` reads them.
@@ -179,6 +205,23 @@ mod tests {
         let output = run(&Behaviour::Print { lines, then: Box::new(end) });
         assert_eq!(String::from_utf8_lossy(&output.stdout), "plain\nit's $HOME \\n %s\n\n");
         assert_eq!(output.status.code(), Some(3));
+    }
+
+    #[test]
+    fn a_program_writes_any_byte_but_zero() {
+        let all: Vec<u8> = (1..=255).collect();
+        let end = Behaviour::Exit { after: Duration::ZERO, code: 0 };
+        let output = run(&Behaviour::Write { pieces: vec![all.clone(), b"7 it's \\n".to_vec()], then: Box::new(end) });
+        assert_eq!(output.stdout, [&all[..], b"7 it's \\n"].concat());
+    }
+
+    #[test]
+    fn a_program_counts() {
+        let end = Behaviour::Exit { after: Duration::ZERO, code: 0 };
+        let pause = Duration::ZERO;
+        let output = run(&Behaviour::Count { to: 1002, width: 3, pause, then: Box::new(end) });
+        let lines: String = (1..=1002).fold(String::new(), |lines, number| lines + &format!("{number} zzz\n"));
+        assert_eq!(String::from_utf8_lossy(&output.stdout), lines);
     }
 
     #[test]

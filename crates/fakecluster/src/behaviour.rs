@@ -66,6 +66,24 @@ pub enum Behaviour {
         /// What it does afterwards.
         then: Box<Self>,
     },
+    /// Writes bytes to its log as they are, all at once.
+    Write {
+        /// What it writes, each by a call of its own. None holds a zero byte.
+        pieces: Vec<Vec<u8>>,
+        /// What it does afterwards.
+        then: Box<Self>,
+    },
+    /// Writes numbered lines to its log, [`Self::BATCH`] at a time.
+    Count {
+        /// The last number; the first is 1.
+        to: u64,
+        /// How long each line is beside its number.
+        width: usize,
+        /// The pause after each batch.
+        pause: Duration,
+        /// What it does afterwards.
+        then: Box<Self>,
+    },
     /// Takes more memory than its limit allows and is killed for it.
     EatMemory,
     /// Cannot be started at all, e.g. for want of the command.
@@ -73,6 +91,11 @@ pub enum Behaviour {
         /// The container runtime's words.
         message: String,
     },
+}
+
+impl Behaviour {
+    /// How many lines a counting program writes without a pause.
+    pub const BATCH: u64 = 1000;
 }
 
 /// Where a program dials.

@@ -2,6 +2,7 @@
 
 mod history;
 mod progress;
+mod torn;
 mod traces;
 
 use k8s_openapi::api::core::v1::Pod;
@@ -18,6 +19,7 @@ use serde_json::{Value, json};
 
 pub(crate) use history::{History, has_ended, may_run};
 pub(crate) use progress::listen;
+pub(crate) use torn::{Tear, Torn};
 pub(crate) use traces::places_that_hold;
 
 use crate::bed::{Bed, namespace_of};
@@ -64,6 +66,12 @@ impl<'a> App<'a> {
     /// The same app, in the hands of another process that knows nothing yet.
     pub(crate) fn elsewhere(&self) -> Self {
         Self::called(self.bed, self.id.clone(), &json!({}))
+    }
+
+    /// The same app, seen by way of `cluster`.
+    pub(crate) fn through(&self, cluster: std::sync::Arc<dyn pando_cluster::Cluster>) -> Self {
+        let runtime = KubernetesRuntime::new(settings(&json!({})), cluster, self.bed.env().clone());
+        Self { bed: self.bed, runtime, id: self.id.clone(), namespace: self.namespace.clone() }
     }
 
     /// A plan by which the app's one workload does `behaviour`.

@@ -11,6 +11,7 @@ mod gate;
 mod images;
 mod isolation;
 mod lists;
+mod logs;
 mod packets;
 mod pods;
 mod port;
@@ -199,6 +200,26 @@ pub const CASES: &[Case] = cases! {
         memory_is_named_where_the_node_noticed_it [Memory];
         a_lost_node_is_told_and_its_app_does_not_count_as_running [Memory];
         a_caller_waits_no_longer_than_it_said [Memory];
+    }
+    logs {
+        the_newest_start_is_read [Kubelet];
+        a_crash_log_is_read_after_the_end [Kubelet];
+        bytes_are_passed_on_as_they_are [Kubelet];
+        since_is_exact [Kubelet];
+        only_the_last_lines_where_asked [Kubelet];
+        a_followed_tail_goes_on_with_what_comes [Kubelet];
+        a_followed_log_goes_on_with_the_next_start [Kubelet];
+        a_followed_log_ends_when_the_workload_is_stopped [Kubelet];
+        a_followed_log_ends_when_the_app_is_taken_away [Kubelet];
+        a_followed_log_waits_for_a_start_on_its_way [Kubelet];
+        what_is_not_there_has_no_log [Kubelet];
+        a_log_that_is_cut_anywhere_is_read_once_and_in_order [Kubelet];
+        a_log_that_falls_silent_is_asked_for_again [Kubelet];
+        a_node_that_cannot_follow_is_asked_again_and_again [Kubelet];
+        a_nodes_words_are_no_output [Kubelet];
+        a_slow_reader_is_told_what_it_lost [Memory];
+        a_rotation_in_a_cut_is_told_as_a_gap [Memory];
+        a_hundred_thousand_lines_over_rotations_and_cuts [Kubelet] full;
     }
     isolation {
         only_pandos_server_and_the_apps_own_pods_reach_an_app [Kubelet Packets AppImage];

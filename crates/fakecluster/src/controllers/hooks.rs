@@ -70,6 +70,20 @@ impl FakeCluster {
         self.machines().with(|state| state.dials.clone())
     }
 
+    /// Begins a new file for the log of a container that runs, as a kubelet does with long ones; `false` when it does not run.
+    pub fn rotate_log(&self, pod: &PodName, container: &str) -> bool {
+        let now = self.env().wall.now();
+        let rotated = self.machines().with(|state| {
+            let runs = |(id, process): &(&ProcessId, &super::machines::Process)| {
+                process.exit.is_none() && process.pod == *pod && id.container == container
+            };
+            let id = state.processes.iter().find(runs).map(|(id, _)| id.clone());
+            id.and_then(|id| state.logs.get_mut(&id)).map(|log| log.rotate(now)).is_some()
+        });
+        self.machines().output.raise();
+        rotated
+    }
+
     /// Cuts a node off: its kubelet hears and says nothing more, while its programs go on.
     pub fn lose_node(&self, node: &str) {
         self.machines().with(|state| state.lost_nodes.insert(node.to_owned()));

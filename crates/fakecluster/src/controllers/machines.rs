@@ -13,6 +13,7 @@ use jiff::Timestamp;
 use pando_cluster::env::{Instant, Task};
 
 use super::disks::Disks;
+use super::logs::Log;
 use crate::behaviour::Dial;
 use crate::config::Image;
 use crate::netpol::{PodName, Policies};
@@ -118,13 +119,6 @@ pub(super) struct Exit {
     pub(super) when: Instant,
 }
 
-/// What a container wrote, and whether there will be more.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Log {
-    pub(super) lines: Vec<(Timestamp, String)>,
-    pub(super) over: bool,
-}
-
 impl Machines {
     /// Reads or changes the truth; must not be called from inside itself.
     pub(super) fn with<R>(&self, f: impl FnOnce(&mut State) -> R) -> R {
@@ -142,9 +136,9 @@ impl Machines {
         result
     }
 
-    /// Writes a line to a container's log.
-    pub(super) fn write(&self, id: &ProcessId, at: Timestamp, line: String) {
-        self.with(|state| state.logs.entry(id.clone()).or_default().lines.push((at, line)));
+    /// Writes to a container's log.
+    pub(super) fn write(&self, id: &ProcessId, at: Timestamp, bytes: &[u8]) {
+        self.with(|state| state.logs.entry(id.clone()).or_default().write(at, bytes));
         self.output.raise();
     }
 }
@@ -192,11 +186,12 @@ impl State {
             && process.exit.is_none()
         {
             self.disks.close(id, exit.when);
+            let at = exit.at;
             process.exit = Some(exit);
             process.ports.clear();
             process.term = None;
             process.task = None;
-            self.logs.entry(id.clone()).or_default().over = true;
+            self.logs.entry(id.clone()).or_default().end(at);
             self.touched.insert(id.uid.clone());
         }
     }

@@ -47,7 +47,7 @@ pub(super) fn start(fake: &FakeCluster, start: Start) {
         exit: None,
     };
     fake.machines().touch(&id.uid, |state| {
-        state.logs.insert(id.clone(), super::machines::Log::default());
+        state.logs.insert(id.clone(), super::logs::Log::default());
         for volume in &volumes {
             state.disks.open(volume, &id, process.since);
         }
@@ -129,6 +129,16 @@ async fn act(fake: &FakeCluster, id: &ProcessId, behaviour: &Behaviour) -> Endin
                 print(fake, id, lines).await;
                 doing = then;
             }
+            Behaviour::Write { pieces, then } => {
+                for piece in pieces {
+                    fake.machines().write(id, fake.env().wall.now(), piece);
+                }
+                doing = then;
+            }
+            Behaviour::Count { to, width, pause, then } => {
+                count(fake, id, *to, *width, *pause).await;
+                doing = then;
+            }
             // The kernel kills the process; whether the node notices why is a matter of luck (3 of 5 did not).
             Behaviour::EatMemory => {
                 return Ending { out_of_memory: fake.env().random_u64() % 5 < 2, ..Ending::of(KILLED) };
@@ -153,7 +163,10 @@ async fn on_term(fake: &FakeCluster, behaviour: &Behaviour) -> i32 {
 
 fn last(behaviour: &Behaviour) -> &Behaviour {
     match behaviour {
-        Behaviour::Print { then, .. } | Behaviour::Dial { then, .. } => last(then),
+        Behaviour::Print { then, .. }
+        | Behaviour::Write { then, .. }
+        | Behaviour::Count { then, .. }
+        | Behaviour::Dial { then, .. } => last(then),
         other => other,
     }
 }
@@ -167,8 +180,20 @@ fn listening(behaviour: &Behaviour) -> Vec<u16> {
 
 async fn print(fake: &FakeCluster, id: &ProcessId, lines: &[String]) {
     for line in lines {
-        fake.machines().write(id, fake.env().wall.now(), line.clone());
+        fake.machines().write(id, fake.env().wall.now(), format!("{line}\n").as_bytes());
         fake.env().sleep(Duration::from_millis(1)).await;
+    }
+}
+
+/// The lines of a batch are a microsecond apart.
+async fn count(fake: &FakeCluster, id: &ProcessId, to: u64, width: usize, pause: Duration) {
+    for number in 1..=to {
+        let batch = (number - 1) % Behaviour::BATCH;
+        let at = fake.env().wall.now() + Duration::from_micros(batch);
+        fake.machines().write(id, at, format!("{number} {:z<width$}\n", "").as_bytes());
+        if batch + 1 == Behaviour::BATCH {
+            fake.env().sleep(pause.max(Duration::from_millis(1))).await;
+        }
     }
 }
 
@@ -231,7 +256,7 @@ fn round(fake: &FakeCluster, id: &ProcessId, targets: &[Target]) -> Vec<String> 
         };
         let to = format!("{} {}", host_text(&target.host), target.port);
         fake.machines().with(|state| state.dials.push(dial));
-        fake.machines().write(id, fake.env().wall.now(), format!("dial {to} {}", word(outcome)));
+        fake.machines().write(id, fake.env().wall.now(), format!("dial {to} {}\n", word(outcome)).as_bytes());
         if outcome == Outcome::Open {
             open.push(to);
         }
