@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::builder::NonEmptyStringValueParser;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 /// Runs Pando's bundles on a Kubernetes cluster.
@@ -133,6 +133,9 @@ pub(crate) enum Command {
     /// Takes a bundle away; its volumes stay unless told otherwise
     #[command(after_help = DESTROY)]
     Destroy(DestroyArgs),
+    /// Writes what a workload wrote to the standard output
+    #[command(after_help = LOGS)]
+    Logs(LogsArgs),
     /// Prints where a port of a workload is reached; contacts nothing
     #[command(after_help = UPSTREAM)]
     Upstream(UpstreamArgs),
@@ -176,6 +179,58 @@ pub(crate) struct DestroyArgs {
     /// Does not ask before data is destroyed
     #[arg(long)]
     pub(crate) yes: bool,
+}
+
+/// What `logs` takes.
+#[derive(Debug, Args)]
+pub(crate) struct LogsArgs {
+    /// The bundle.
+    #[command(flatten)]
+    pub(crate) bundle: BundleArgs,
+    /// The workload's name
+    #[arg(value_name = "WORKLOAD")]
+    pub(crate) workload: String,
+    /// Goes on as the workload writes, and with its next start, until it has ended or is stopped
+    #[arg(short, long)]
+    pub(crate) follow: bool,
+    /// Only what was written since a time, e.g. 2026-01-31T12:00:00Z, or in the last while, e.g. 5m
+    #[arg(long, value_name = "TIME", value_parser = Since::parse)]
+    pub(crate) since: Option<Since>,
+    /// Only so many of the last lines there are
+    #[arg(long, value_name = "LINES")]
+    pub(crate) tail: Option<u64>,
+    /// Begins each line with its time
+    #[arg(long)]
+    pub(crate) timestamps: bool,
+}
+
+/// The beginning of what is wanted of a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Since {
+    /// A time.
+    Time(Timestamp),
+    /// So long ago.
+    Ago(Duration),
+}
+
+impl Since {
+    fn parse(text: &str) -> Result<Self, String> {
+        if let Ok(time) = text.parse() {
+            return Ok(Self::Time(time));
+        }
+        duration(text).map(Self::Ago).map_err(|_| {
+            "write a time with its zone such as 2026-01-31T12:00:00Z, or how long ago, such as 90s, 5m or 1h30m"
+                .to_owned()
+        })
+    }
+
+    /// The time that is meant `now`; none that is before all times is the beginning.
+    pub(crate) fn time(self, now: Timestamp) -> Option<Timestamp> {
+        match self {
+            Self::Time(time) => Some(time),
+            Self::Ago(ago) => now.checked_sub(ago).ok(),
+        }
+    }
 }
 
 /// What `upstream` takes.
@@ -222,6 +277,15 @@ terminal, and elsewhere needs --yes.
 Examples:
   pando-k8s destroy hello
   pando-k8s destroy hello --keep-volumes=false --yes";
+
+const LOGS: &str = "\
+The log is that of the newest start, also of one that has ended, and is written as it is, whatever --output says.
+Where lines may be missing, because the cluster threw them away, the error output tells so.
+
+Examples:
+  pando-k8s logs hello web
+  pando-k8s logs hello web -f --since 10m --timestamps
+  pando-k8s logs hello web --tail 100 | grep error";
 
 const UPSTREAM: &str = "\
 Examples:
@@ -281,6 +345,18 @@ mod tests {
         }
         for text in ["", "0", "0s", "-5s", "soon", "5 parsecs"] {
             assert!(duration(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_log_begins_at_a_time_or_some_while_ago() {
+        let time: Timestamp = "2026-01-31T12:00:00.5Z".parse().expect("a time");
+        assert_eq!(Since::parse("2026-01-31T13:00:00.5+01:00"), Ok(Since::Time(time)));
+        let ago = Since::parse("1m30s").expect("a while");
+        assert_eq!(ago.time(time), Some("2026-01-31T11:58:30.5Z".parse().expect("a time")));
+        assert_eq!(Since::Ago(Duration::MAX).time(time), None, "before all times");
+        for text in ["yesterday", "2026-01-31", "2026-01-31T12:00:00", "-5m"] {
+            assert!(Since::parse(text).is_err(), "{text}");
         }
     }
 

@@ -5,14 +5,15 @@ use std::sync::Arc;
 
 use clap::CommandFactory;
 use pando_adapter::KubernetesRuntime;
-use pando_api::{BundleRef, CallContext, Code, DestroyOptions, Error, RuntimeAdapter, Secret, WorkloadRef};
+use pando_api::{BundleRef, CallContext, Code, DestroyOptions, Error, LogOptions, RuntimeAdapter, Secret, WorkloadRef};
 use pando_cluster::{Env, Object};
 use serde_json::{Value, json};
 
-use crate::args::{BundleArgs, Cli, Command, DestroyArgs, Global, PlanArgs, UpstreamArgs};
+use crate::args::{BundleArgs, Cli, Command, DestroyArgs, Global, LogsArgs, PlanArgs, UpstreamArgs};
 use crate::config;
 use crate::document;
 use crate::live::{self, Stopped};
+use crate::output;
 use crate::plan::{self, Secrets};
 use crate::screen::Screen;
 use crate::show::{self, Report};
@@ -29,6 +30,7 @@ pub(crate) fn run(cli: &Cli, screen: &Arc<Screen>) -> Result<Report, Stopped> {
         Command::Observe(args) => observe(global, args, screen),
         Command::Stop(args) => stop(global, args, screen),
         Command::Destroy(args) => destroy(global, args, screen),
+        Command::Logs(args) => logs(global, args, screen),
         Command::Upstream(args) => Ok(upstream(global, args)?),
         Command::Render(args) => Ok(render(global, args)?),
         Command::Completions { shell } => Ok(completions(*shell)),
@@ -99,6 +101,28 @@ fn confirm(bundle: &BundleRef, screen: &Screen) -> Result<(), Error> {
 fn done(bundle: &BundleRef, word: &str) -> Report {
     let id = &bundle.bundle_id;
     Report { text: format!("Bundle {id:?} is {word}.\n"), tree: json!({"bundle_id": id, "state": word}) }
+}
+
+fn logs(global: &Global, args: &LogsArgs, screen: &Arc<Screen>) -> Result<Report, Stopped> {
+    let settings = config::load(global)?;
+    let workload = WorkloadRef { bundle_id: args.bundle.bundle.clone(), workload: args.workload.clone() };
+    let left = "the log was read up to here";
+    live::run(global, settings, screen, left, async |runtime: &dyn RuntimeAdapter, context: &CallContext, env: &Env| {
+        let since = args.since.and_then(|since| since.time(env.wall.now()));
+        let options = LogOptions { follow: args.follow, since, tail: args.tail };
+        let read = async {
+            let log = runtime.logs(&workload, &options, context).await?;
+            output::write(log, args.timestamps, screen).await
+        };
+        match global.timeout {
+            None => read.await?,
+            Some(limit) => env.timeout(limit, read).await.map_err(|elapsed| {
+                let message = format!("the log did not end within {limit:?}");
+                Error::new(Code::AdapterUnavailable, message).caused_by(elapsed)
+            })??,
+        }
+        Ok(Report::default())
+    })
 }
 
 fn upstream(global: &Global, args: &UpstreamArgs) -> Result<Report, Error> {

@@ -6,6 +6,7 @@
 //! - `args` is what a person types; `config` and `plan` turn files into settings and a plan, by `document`.
 //! - `commands` is what each command does; `live` runs one against a cluster, with progress and Ctrl-C.
 //! - `show` and `failure` turn facts and errors into text; `table`, `text` and `screen` are their means.
+//! - `output` writes what a workload wrote, as it is.
 //! - `exit` is the table of exit codes.
 
 mod args;
@@ -16,6 +17,7 @@ mod exit;
 mod failure;
 mod live;
 mod log;
+mod output;
 mod plan;
 mod progress;
 mod screen;

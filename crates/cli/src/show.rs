@@ -13,8 +13,8 @@ use crate::document;
 use crate::table::Table;
 use crate::text;
 
-/// The result of a command.
-#[derive(Debug)]
+/// The result of a command. The default is nothing: what there was to print is printed.
+#[derive(Debug, Default)]
 pub(crate) struct Report {
     /// For people; each line ended.
     pub(crate) text: String,
@@ -25,6 +25,9 @@ pub(crate) struct Report {
 impl Report {
     /// The report in the form that was asked for.
     pub(crate) fn print(&self, output: Output) -> String {
+        if self.tree.is_null() {
+            return String::new();
+        }
         let printed = match output {
             Output::Table => return self.text.clone(),
             Output::Json => document::json(&self.tree),

@@ -57,6 +57,82 @@ impl Programs for NoProgram {
     }
 }
 
+/// The app says two things and then goes on as it is told.
+#[derive(Debug)]
+struct Says(Behaviour);
+
+impl Programs for Says {
+    fn behaviour(&self, pod: &Pod, container: &Container) -> Behaviour {
+        match container.name.as_str() {
+            "app" => Behaviour::Write {
+                pieces: vec![b"hello\n".to_vec(), b"\x1b[31mred\n".to_vec()],
+                then: Box::new(self.0.clone()),
+            },
+            "gate" => Behaviour::DialUntilClosed { targets: Vec::new(), in_a_row: 1, limit: Duration::from_secs(5) },
+            _ => Daemons.behaviour(pod, container),
+        }
+    }
+}
+
+fn says(then: Behaviour) -> World {
+    let world = world(FakeConfig { programs: Arc::new(Says(then)), ..FakeConfig::default() });
+    world.run(&["apply", "plan.json"]).says(0, &["created"]);
+    world
+}
+
+#[test]
+fn a_log_is_written_as_it_is() {
+    let world = says(Behaviour::Exit { after: Duration::ZERO, code: 1 });
+    for words in [&["logs", "shop", "web"][..], &["logs", "shop", "web", "-f", "-o", "json"]] {
+        let run = world.run(words);
+        assert_eq!((run.code, &*run.out, &*run.err), (0, "hello\n\x1b[31mred\n", ""), "{words:?}");
+    }
+    assert_eq!(world.run(&["logs", "shop", "web", "--tail", "1"]).out, "\x1b[31mred\n");
+    assert_eq!(world.run(&["logs", "shop", "web", "--since", "2999-01-01T00:00:00Z"]).out, "");
+    let stamped = world.run(&["logs", "shop", "web", "--timestamps", "--since", "1h"]).out;
+    let (time, rest) = stamped.split_once(' ').expect("a time and a line");
+    assert!(time.len() == 30 && time.ends_with('Z') && rest.starts_with("hello\n2"), "{stamped}");
+}
+
+#[test]
+fn what_has_no_log_is_told_by_the_exit_code() {
+    let world = says(Behaviour::Run);
+    world.run(&["logs", "shop", "db"]).says(3, &["there is no workload \"db\" in bundle \"shop\"", "NOT_FOUND"]);
+    world.run(&["logs", "other", "web"]).says(3, &["NOT_FOUND"]);
+    world.run(&["logs", "shop", "Web"]).says(2, &["workload", "VALID_INVALID"]);
+    world.run(&["logs", "shop", "web", "-f", "--timeout", "1s"]).says(5, &["hello\n", "did not end within 1s"]);
+}
+
+/// Follows the log until its first line was read.
+fn following(world: &World) -> (Child, BufReader<std::process::ChildStdout>) {
+    let mut child = world.command(&["logs", "shop", "web", "-f"]).spawn().expect("the program starts");
+    let mut out = BufReader::new(child.stdout.take().expect("its output is a pipe"));
+    let mut line = String::new();
+    out.read_line(&mut line).expect("it is text");
+    assert_eq!(line, "hello\n");
+    (child, out)
+}
+
+#[test]
+fn a_followed_log_ends_with_130_when_it_is_interrupted() {
+    let world = says(Behaviour::Run);
+    let (child, out) = following(&world);
+    let kill = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status();
+    assert!(kill.is_ok_and(|status| status.success()));
+    ended(child.wait_with_output().expect("it ends")).says(130, &["interrupted: "]);
+    drop(out);
+}
+
+#[test]
+fn a_log_that_nobody_reads_any_more_ends_quietly() {
+    let lines = (0..100_000).map(|number| number.to_string()).collect();
+    let world = says(Behaviour::Print { lines, then: Box::new(Behaviour::Run) });
+    let (child, out) = following(&world);
+    drop(out);
+    let run = ended(child.wait_with_output().expect("it ends"));
+    assert_eq!((run.code, &*run.err), (0, ""));
+}
+
 #[test]
 fn a_failed_start_is_a_failed_change_with_its_cause() {
     let world = world(FakeConfig { programs: Arc::new(NoProgram), ..FakeConfig::default() });
