@@ -1,15 +1,12 @@
-//! What the adapter knows of the cluster between calls: its addresses, and which namespaces are ours.
+//! What the adapter knows of the cluster as a whole: its addresses, and which of its nodes answer.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use pando_cluster::env::{Instant, Task};
-use pando_cluster::names::{MANAGER, label};
-use pando_cluster::{
-    Cluster, ClusterError, Env, Failure, Kind, ListRequest, ObjectKey, Scope, Selector, Told, budget, list_watch,
-};
+use pando_cluster::env::Instant;
+use pando_cluster::{Cluster, ClusterError, Env, Failure, Kind, ListRequest, ObjectKey, Scope, budget};
 use pando_network::{ClusterAddresses, api_server_addresses, node_addresses};
 
 /// Facts about nodes and the API server, read when they are too old.
@@ -30,6 +27,22 @@ pub(crate) struct ClusterFacts {
 }
 
 impl ClusterFacts {
+    /// What these say; `None` without an address of the API server: a policy written then would leave it open, and a gate
+    /// would have nothing to dial.
+    pub(crate) fn of(nodes: &[Node], api_server: Option<&EndpointSlice>) -> Option<Self> {
+        let api_server = api_server.map(api_server_addresses).filter(|addresses| !addresses.is_empty())?;
+        let lost = |node: &&Node| {
+            let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+            conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "Unknown")
+        };
+        let named = |node: &Node| node.metadata.name.clone();
+        Some(Self {
+            addresses: ClusterAddresses { nodes: node_addresses(nodes), api_server },
+            lost_nodes: nodes.iter().filter(lost).filter_map(named).collect(),
+            nodes: nodes.iter().filter_map(named).collect(),
+        })
+    }
+
     /// Whether the node cannot be reached or is gone.
     pub(crate) fn is_lost(&self, node: &str) -> bool {
         !node.is_empty() && (self.lost_nodes.contains(node) || !self.nodes.contains(node))
@@ -61,85 +74,8 @@ async fn read_facts(cluster: &Arc<dyn Cluster>) -> Result<ClusterFacts, ClusterE
         cluster.read::<EndpointSlice>(Some("default"), "kubernetes"),
     )
     .await?;
-    let nodes = nodes.0;
-    let api_server = slice.as_ref().map(api_server_addresses).unwrap_or_default();
-    if api_server.is_empty() {
-        // A policy written now would leave the API server open, and a gate would have nothing to dial.
+    ClusterFacts::of(&nodes.0, slice.as_ref()).ok_or_else(|| {
         let key = ObjectKey::namespaced(Kind::EndpointSlice, "default", "kubernetes");
-        return Err(ClusterError::new(
-            "read",
-            key,
-            Failure::Unavailable("it names no address of the API server".to_owned()),
-        ));
-    }
-    let lost = |node: &&Node| {
-        let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
-        conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "Unknown")
-    };
-    let named = |node: &Node| node.metadata.name.clone();
-    Ok(ClusterFacts {
-        addresses: ClusterAddresses { nodes: node_addresses(&nodes), api_server },
-        lost_nodes: nodes.iter().filter(lost).filter_map(named).collect(),
-        nodes: nodes.iter().filter_map(named).collect(),
+        ClusterError::new("read", key, Failure::Unavailable("it names no address of the API server".to_owned()))
     })
-}
-
-/// The managed namespaces, from a watch of its own. Knows them by name only: what is in one is read when it matters.
-#[derive(Debug)]
-pub(crate) struct Namespaces {
-    state: Arc<Mutex<Mirror>>,
-    _task: Task,
-}
-
-#[derive(Debug, Default)]
-struct Mirror {
-    names: BTreeSet<String>,
-    /// When the watch last showed that it lives; none while it is broken, and before the first list.
-    alive: Option<Instant>,
-}
-
-impl Namespaces {
-    /// Begins to watch.
-    pub(crate) fn start(cluster: &Arc<dyn Cluster>, env: &Env) -> Self {
-        let state = Arc::new(Mutex::new(Mirror::default()));
-        let request = ListRequest::of(Kind::Namespace, Scope::All)
-            .labelled(Selector::everything().equals(label::MANAGED_BY, MANAGER));
-        let (cluster, clock, mirror) = (cluster.clone(), env.clone(), state.clone());
-        let task = env.spawn("namespace mirror", async move {
-            let now = clock.clone();
-            list_watch(&*cluster, &clock, &request, move |told| {
-                mirror.lock().unwrap_or_else(PoisonError::into_inner).take(told, now.now());
-            })
-            .await;
-        });
-        Self { state, _task: task }
-    }
-
-    /// Whether none of that name is managed by Pando, as far as a live watch tells. `false` proves nothing.
-    pub(crate) fn is_absent(&self, name: &str, now: Instant) -> bool {
-        let mirror = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        mirror.alive.is_some_and(|alive| now.since(alive) <= budget::WATCH_SILENCE) && !mirror.names.contains(name)
-    }
-}
-
-impl Mirror {
-    fn take(&mut self, told: Told, now: Instant) {
-        let named = |object: &pando_cluster::Object| object.meta().name.clone().unwrap_or_default();
-        match told {
-            Told::All(objects) => self.names = objects.iter().map(named).collect(),
-            Told::Is(object) => {
-                self.names.insert(named(&object));
-            }
-            Told::Gone(object) => {
-                self.names.remove(&named(&object));
-            }
-            Told::Fresh => {}
-            Told::Broken(error) => {
-                tracing::debug!(%error, "namespaces are read directly until their watch is back");
-                self.alive = None;
-                return;
-            }
-        }
-        self.alive = Some(now);
-    }
 }

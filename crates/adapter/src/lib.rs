@@ -9,7 +9,8 @@
 //! - `record` decides what to do about a workload, `start` does it, `wait` follows the pod and `sight` reads it; `fetch` has a new
 //!   image pulled before the old version ends, `adopt` takes over what the adapter before this one made.
 //! - `volumes` sees to it that data stays.
-//! - `observe` reports; `stop` ends and takes away; `logs` reads what was written.
+//! - `view` is a copy of what must be seen across the cluster; `follow` tells a waiting call what happens.
+//! - `observe` reports, with `drift`; `stop` ends and takes away; `logs` reads what was written.
 
 mod adopt;
 mod apply;
@@ -18,6 +19,7 @@ mod check;
 mod config;
 mod digest;
 mod dns_label;
+mod drift;
 mod error;
 mod fetch;
 mod follow;
@@ -38,10 +40,11 @@ mod sight;
 mod start;
 mod stop;
 mod turns;
+mod view;
 mod volumes;
 mod wait;
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -56,10 +59,11 @@ use pando_cluster::{Cluster, Env, Object, Resilient, budget};
 pub use config::{Connection, Settings};
 
 use crate::call::Call;
-use crate::known::{Facts, Namespaces};
+use crate::known::Facts;
 use crate::owned::{GivenUp, Leash};
 use crate::plan::{Plan, Workload};
 use crate::turns::{Turn, Turns};
+use crate::view::Viewed;
 
 /// A runtime that runs bundles as bare pods, each bundle in a namespace of its own.
 #[derive(Clone, Debug)]
@@ -75,28 +79,31 @@ struct Shared {
     settings: Settings,
     turns: Turns,
     facts: Facts,
-    namespaces: OnceLock<Namespaces>,
+    viewed: Arc<Viewed>,
 }
 
 impl KubernetesRuntime {
     /// A runtime on `cluster`. Contacts nothing. Deadlines and retries are added here, not by the caller.
     pub fn new(settings: Settings, cluster: Arc<dyn Cluster>, env: Env) -> Self {
-        let cluster: Arc<dyn Cluster> = Arc::new(Resilient::new(cluster, env.clone()));
-        let (turns, facts, namespaces) = (Turns::default(), Facts::default(), OnceLock::new());
-        Self { shared: Arc::new(Shared { cluster, env, settings, turns, facts, namespaces }) }
+        let viewed = Arc::new(Viewed::new(Arc::new(Resilient::new(cluster, env.clone()))));
+        let cluster: Arc<dyn Cluster> = viewed.clone();
+        let (turns, facts) = (Turns::default(), Facts::default());
+        Self { shared: Arc::new(Shared { cluster, env, settings, turns, facts, viewed }) }
     }
 
-    /// Begins to watch the managed namespaces, and reads what of the cluster calls need. For a process that lives on: its
-    /// first apply of an app then makes three calls and one round trip less.
+    /// Begins to keep a view of the cluster, and waits until it is there. For a process that lives on: it then observes
+    /// without a call, takes ended pods out of the endpoints as they end, and its first apply of an app makes three calls and
+    /// one round trip less.
     ///
     /// # Errors
     ///
-    /// [`Code::AdapterUnavailable`] when the cluster cannot be read; calls work all the same once it can.
+    /// [`Code::AdapterUnavailable`] when the cluster cannot be read or watched; calls work all the same once it can be read,
+    /// and the view goes on trying.
     pub async fn warm(&self) -> Result<(), Error> {
-        let Shared { cluster, env, facts, namespaces, .. } = &*self.shared;
-        namespaces.get_or_init(|| Namespaces::start(cluster, env));
+        let Shared { cluster, env, facts, viewed, .. } = &*self.shared;
+        let view = viewed.watch(env);
         facts.get(cluster, env).await.map_err(error::unread)?;
-        Ok(())
+        view.listed(budget::TRYING).await
     }
 
     /// What `apply` would make of a plan, in order, without contacting anything: no address of the cluster's own machines is
@@ -140,7 +147,7 @@ impl Shared {
     }
 
     fn is_absent(&self, app: &AppNamespace) -> bool {
-        self.namespaces.get().is_some_and(|namespaces| namespaces.is_absent(&app.name(), self.env.now()))
+        self.viewed.view().is_some_and(|view| view.is_absent(&app.name()))
     }
 
     fn call<'a>(&'a self, context: &'a CallContext, app: &'a AppNamespace) -> Call<'a> {
@@ -232,7 +239,7 @@ impl RuntimeAdapter for KubernetesRuntime {
     async fn observe(&self, bundle: &BundleRef, context: &CallContext) -> Result<ObservedBundle, Error> {
         let shared = &*self.shared;
         let app = shared.app(&bundle.bundle_id);
-        observe::observe(&shared.call(context, &app), &shared.facts).await
+        observe::observe(&shared.call(context, &app), &shared.facts, shared.viewed.view()).await
     }
 
     async fn stop(&self, bundle: &BundleRef, context: &CallContext) -> Result<(), Error> {

@@ -70,7 +70,7 @@ impl<'a, 'c> Keeping<'a, 'c> {
         let objects = match told {
             Told::All(objects) => objects,
             Told::Is(object) => vec![object],
-            Told::Gone(_) | Told::Fresh | Told::Broken(_) => Vec::new(),
+            Told::Gone(_) | Told::Fresh | Told::Listing | Told::Broken(_) => Vec::new(),
         };
         for claim in objects.into_iter().filter_map(PersistentVolumeClaim::from_object) {
             if let Some(open) = self.open.get_mut(&name(&claim.metadata)) {

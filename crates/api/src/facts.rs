@@ -140,6 +140,10 @@ pub struct ObservedWorkload {
     pub present: bool,
     /// Whether its process runs on a machine that is not lost, and is not being ended.
     pub running: bool,
+    /// Whether it was started and is on its way: it neither runs yet nor has ended. Of one that is present and neither runs nor
+    /// starts nor has a `reason` or an `exit_code`, nothing is left: it was stopped.
+    #[serde(default)]
+    pub starting: bool,
     /// The digest of the image as the machine knows it; empty when not known.
     pub image_digest: String,
     /// When its process started.

@@ -15,15 +15,17 @@ use crate::object::{Object, ResourceVersion};
 use crate::port::{Cluster, ListRequest, WatchEvent, WatchRequest};
 use crate::resilient::backoff;
 
-/// What a follower is told.
+/// What a follower is told, of objects or of what it makes of each of them.
 #[derive(Debug)]
-pub enum Told {
+pub enum Told<T = Object> {
+    /// All objects are about to be listed: what [`Told::All`] holds next was read after this.
+    Listing,
     /// These are all the objects there are; whatever else the follower knew of is gone.
-    All(Vec<Object>),
+    All(Vec<T>),
     /// The object appeared or changed.
-    Is(Object),
+    Is(T),
     /// The object is gone, or no longer among those asked for; this is its last state.
-    Gone(Object),
+    Gone(T),
     /// Nothing new, and the connection lives: what the follower knows is fresh.
     Fresh,
     /// The connection is broken; what the follower knows grows old until something else is told.
@@ -34,18 +36,26 @@ pub enum Told {
 ///
 /// Failures are told and tried again with a growing, jittered wait, which starts small again only after a
 /// watch has lived for a while.
-pub async fn list_watch(
+pub async fn list_watch(cluster: &dyn Cluster, env: &Env, request: &ListRequest, follower: impl FnMut(Told) + Send) {
+    list_watch_as(cluster, env, request, |object| object, follower).await;
+}
+
+/// The same for a follower that keeps something smaller: each object becomes it by `make` as it arrives, so that a long
+/// list is never there as whole objects.
+pub async fn list_watch_as<T: Send>(
     cluster: &dyn Cluster,
     env: &Env,
     request: &ListRequest,
-    mut follower: impl FnMut(Told) + Send,
+    mut make: impl FnMut(Object) -> T + Send,
+    mut follower: impl FnMut(Told<T>) + Send,
 ) {
     let mut pace = Pace { failures: 0 };
     loop {
-        match list(cluster, request).await {
+        follower(Told::Listing);
+        match list(cluster, request, &mut make).await {
             Ok((objects, version)) => {
                 follower(Told::All(objects));
-                watch(cluster, env, request, version, &mut pace, &mut follower).await;
+                watch(cluster, env, request, version, &mut pace, &mut make, &mut follower).await;
             }
             Err(error) => follower(Told::Broken(error)),
         }
@@ -54,13 +64,14 @@ pub async fn list_watch(
 }
 
 /// Watches from `version` on until only a fresh list helps.
-async fn watch(
+async fn watch<T>(
     cluster: &dyn Cluster,
     env: &Env,
     request: &ListRequest,
     mut version: ResourceVersion,
     pace: &mut Pace,
-    follower: &mut (impl FnMut(Told) + Send),
+    make: &mut (impl FnMut(Object) -> T + Send),
+    follower: &mut (impl FnMut(Told<T>) + Send),
 ) {
     loop {
         let asked = WatchRequest {
@@ -76,7 +87,7 @@ async fn watch(
             Ok(mut events) => loop {
                 match env.timeout(budget::WATCH_SILENCE, events.next()).await {
                     Ok(Some(Ok(event))) => {
-                        if let Some(newer) = tell(event, follower) {
+                        if let Some(newer) = tell(event, make, follower) {
                             version = newer;
                         }
                     }
@@ -106,24 +117,32 @@ async fn watch(
 }
 
 /// Tells the event and answers the version to go on from.
-fn tell(event: WatchEvent, follower: &mut (impl FnMut(Told) + Send)) -> Option<ResourceVersion> {
+fn tell<T>(
+    event: WatchEvent,
+    make: &mut impl FnMut(Object) -> T,
+    follower: &mut impl FnMut(Told<T>),
+) -> Option<ResourceVersion> {
     let (version, told) = match event {
         WatchEvent::Added(object) | WatchEvent::Modified(object) => {
-            (ResourceVersion::of(object.meta()), Told::Is(object))
+            (ResourceVersion::of(object.meta()), Told::Is(make(object)))
         }
-        WatchEvent::Deleted(object) => (ResourceVersion::of(object.meta()), Told::Gone(object)),
+        WatchEvent::Deleted(object) => (ResourceVersion::of(object.meta()), Told::Gone(make(object))),
         WatchEvent::Bookmark(version) => (Some(version), Told::Fresh),
     };
     follower(told);
     version
 }
 
-async fn list(cluster: &dyn Cluster, request: &ListRequest) -> Result<(Vec<Object>, ResourceVersion), ClusterError> {
+async fn list<T>(
+    cluster: &dyn Cluster,
+    request: &ListRequest,
+    make: &mut (impl FnMut(Object) -> T + Send),
+) -> Result<(Vec<T>, ResourceVersion), ClusterError> {
     let mut request = request.clone();
     let mut objects = Vec::new();
     loop {
         let page = cluster.list(&request).await?;
-        objects.extend(page.items);
+        objects.extend(page.items.into_iter().map(&mut *make));
         match page.next {
             Some(next) => request.after = Some(next),
             None => return Ok((objects, page.version)),

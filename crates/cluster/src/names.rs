@@ -81,7 +81,7 @@ pub mod object {
 pub const MAX_LABEL: usize = 63;
 
 /// What each of our namespaces' names begins with.
-const PREFIX: &str = "pando-";
+pub const PREFIX: &str = "pando-";
 
 /// Length of the hash, with its hyphen, that keeps two ids apart.
 const HASH: usize = 11;

@@ -185,7 +185,7 @@ pub(crate) async fn gone(call: &Call<'_>) -> Result<(), Error> {
             match told {
                 Told::All(objects) if !objects.iter().any(same) => return,
                 Told::Gone(object) if same(&object) => return,
-                Told::All(_) | Told::Is(_) | Told::Gone(_) | Told::Fresh | Told::Broken(_) => {}
+                Told::Listing | Told::All(_) | Told::Is(_) | Told::Gone(_) | Told::Fresh | Told::Broken(_) => {}
             }
         }
     };

@@ -105,7 +105,7 @@ fn take(moments: &mut Vec<Pods>, told: Told) {
         Told::Gone(object) => {
             pods.remove(object.meta().name.as_deref().unwrap_or_default());
         }
-        Told::Fresh | Told::Broken(_) => return,
+        Told::Listing | Told::Fresh | Told::Broken(_) => return,
     }
     moments.push(pods);
 }

@@ -1,0 +1,152 @@
+//! How an app differs from what was made of it, in sentences. Nothing is repaired here: core decides.
+
+use ipnet::IpNet;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::networking::v1::{IPBlock, NetworkPolicy};
+use pando_cluster::Kind;
+use pando_cluster::converge::difference;
+use pando_cluster::names::{annotation, annotation_value, is_ours, label, label_value, object};
+use pando_network::{ClusterAddresses, Egress, default_policy, open_addresses};
+use serde_json::{Value, json};
+
+use crate::call::name;
+use crate::digest::template_digest;
+use crate::objects::{workload_of_pod, workload_of_record};
+use crate::observe::Objects;
+use crate::sight;
+
+/// The parts of a policy, each a question of its own: whom it selects, for which direction it speaks, what it lets in and out.
+const PARTS: [&str; 4] = ["podSelector", "policyTypes", "ingress", "egress"];
+
+impl Objects<'_> {
+    /// What differs from what was made.
+    pub(crate) fn drift(&self) -> Vec<String> {
+        let mut drift = Vec::new();
+        self.policies_drift(&mut drift);
+        self.pods_drift(&mut drift);
+        self.records_drift(&mut drift);
+        drift
+    }
+
+    fn policies_drift(&self, drift: &mut Vec<String>) {
+        for policy in self.policies.iter().filter(|policy| !is_ours(&policy.metadata)) {
+            drift.push(format!(
+                "network policy {:?} was not made by Pando; policies add up, so it may open the app to others",
+                name(&policy.metadata)
+            ));
+        }
+        match self.policies.iter().find(|policy| policy.metadata.name.as_deref() == Some(object::DEFAULT_POLICY)) {
+            None => {
+                drift.push(format!("network policy {:?} is missing: the app is not isolated", object::DEFAULT_POLICY));
+            }
+            Some(policy) => self.default_policy_drift(policy, drift),
+        }
+    }
+
+    /// A policy is written with the addresses known then. So the rules are compared without what they leave out, the ranges
+    /// that the settings close must be left out, and of the cluster's addresses those that are not are newer.
+    fn default_policy_drift(&self, live: &NetworkPolicy, drift: &mut Vec<String>) {
+        let named = object::DEFAULT_POLICY;
+        let desired = default_policy(self.app, &self.settings.network, &ClusterAddresses::default(), Egress::Open);
+        let (wanted, found) = (rules(&desired), rules(live));
+        let part = |policy: &Value, part: &str| json!({"spec": {part: &policy["spec"][part]}});
+        let differs = |it: &&str| !difference(Kind::NetworkPolicy, &part(&wanted, it), &part(&found, it)).is_none();
+        let parts: Vec<_> = PARTS.iter().copied().filter(differs).collect();
+        if !parts.is_empty() {
+            drift.push(format!(
+                "network policy {named:?} is not as Pando writes it ({}): somebody changed it, and the app may be open to others; the next apply repairs it",
+                parts.join(", ")
+            ));
+        }
+        for range in left_open(&desired, live) {
+            drift.push(format!(
+                "network policy {named:?} lets the app reach {range}, which the settings close; the next apply repairs it"
+            ));
+        }
+        let nodes = self.cluster.addresses.nodes.iter().copied().map(|address| ("node", address));
+        let servers = self.cluster.addresses.api_server.iter().map(|server| ("API server", server.ip()));
+        for (what, address) in nodes.chain(servers) {
+            if !open_addresses(live, [address]).is_empty() {
+                drift.push(format!(
+                    "{what} address {address} came after the app's policy was written and is open to it"
+                ));
+            }
+        }
+    }
+
+    fn pods_drift(&self, drift: &mut Vec<String>) {
+        let template = template_digest(self.settings);
+        for pod in self.pods.iter().filter(|pod| !sight::has_ended(pod)) {
+            let workload = workload_of_pod(pod).unwrap_or_default();
+            if annotation_value(&pod.metadata, annotation::TEMPLATE_DIGEST) != Some(&template) {
+                drift.push(format!("workload {workload:?} runs by an outdated template; its next replacement ends that (outdated_template)"));
+            }
+            let has_record = self.records.iter().any(|record| workload_of_record(record) == Some(workload));
+            if !has_record && !sight::is_going(pod) {
+                drift.push(format!("workload {workload:?} runs without its Service, so nothing reaches it by name"));
+            }
+            drift.extend(unlabelled(pod));
+        }
+    }
+
+    fn records_drift(&self, drift: &mut Vec<String>) {
+        for record in &self.records {
+            let selector = record.spec.as_ref().and_then(|spec| spec.selector.as_ref());
+            let selected = selector.and_then(|selector| selector.get(label::REVISION)).map(String::as_str);
+            if selected != label_value(&record.metadata, label::REVISION) {
+                drift.push(format!("Service {:?} does not select its workload's newest start", name(&record.metadata)));
+            }
+        }
+    }
+}
+
+/// A record selects its pod by both labels: without one of them nobody reaches the app.
+fn unlabelled(pod: &Pod) -> Option<String> {
+    let has_lost = |key: &&str| label_value(&pod.metadata, key).is_none();
+    let lost: Vec<_> = [label::WORKLOAD, label::REVISION].into_iter().filter(has_lost).collect();
+    (!lost.is_empty() && !sight::is_going(pod)).then(|| {
+        format!(
+            "pod {:?} has lost its label {}, so nothing reaches it by name",
+            name(&pod.metadata),
+            lost.join(" and ")
+        )
+    })
+}
+
+/// The policy as JSON, without what its rules for the outside leave out.
+fn rules(policy: &NetworkPolicy) -> Value {
+    let mut policy = policy.clone();
+    for block in policy
+        .spec
+        .iter_mut()
+        .flat_map(|spec| spec.egress.iter_mut().flatten())
+        .filter(|it| it.ports.is_none())
+        .flat_map(|rule| rule.to.iter_mut().flatten())
+        .filter_map(|peer| peer.ip_block.as_mut())
+    {
+        block.except = None;
+    }
+    serde_json::to_value(&policy).unwrap_or_default()
+}
+
+/// The ranges that `desired` leaves out of the outside and `live` does not.
+fn left_open(desired: &NetworkPolicy, live: &NetworkPolicy) -> Vec<IpNet> {
+    let mut open = Vec::new();
+    for block in outside(live) {
+        let closed = except(block);
+        for wanted in outside(desired).filter(|wanted| wanted.cidr == block.cidr) {
+            open.extend(except(wanted).into_iter().filter(|range| !closed.iter().any(|net| net.contains(range))));
+        }
+    }
+    open
+}
+
+/// The blocks of rules that open every port: DNS has its own.
+fn outside(policy: &NetworkPolicy) -> impl Iterator<Item = &IPBlock> {
+    let rules = policy.spec.iter().flat_map(|spec| spec.egress.iter().flatten()).filter(|rule| rule.ports.is_none());
+    rules.flat_map(|rule| rule.to.iter().flatten()).filter_map(|peer| peer.ip_block.as_ref())
+}
+
+fn except(block: &IPBlock) -> Vec<IpNet> {
+    block.except.iter().flatten().filter_map(|range| range.parse().ok()).collect()
+}
