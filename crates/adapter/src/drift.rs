@@ -150,3 +150,152 @@ fn outside(policy: &NetworkPolicy) -> impl Iterator<Item = &IPBlock> {
 fn except(block: &IPBlock) -> Vec<IpNet> {
     block.except.iter().flatten().filter_map(|range| range.parse().ok()).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::Service;
+    use pando_cluster::names::AppNamespace;
+
+    use super::*;
+    use crate::known::ClusterFacts;
+    use crate::observe::tests::{cluster, nothing, pod, record, settings, state};
+
+    fn app() -> AppNamespace {
+        AppNamespace::of("a", &[])
+    }
+
+    fn addresses(nodes: &[&str]) -> ClusterAddresses {
+        ClusterAddresses {
+            nodes: nodes.iter().map(|node| node.parse().expect("an address")).collect(),
+            api_server: ["172.18.0.2:6443"].map(|server| server.parse().expect("an address")).into(),
+        }
+    }
+
+    /// The policy as an apply wrote it when these nodes were known, with a change of its spec laid over it.
+    fn policy(nodes: &[&str], change: impl FnOnce(&mut Value)) -> NetworkPolicy {
+        let policy = default_policy(&app(), &settings().network, &addresses(nodes), Egress::Open);
+        let mut json = serde_json::to_value(policy).expect("JSON");
+        change(&mut json["spec"]);
+        serde_json::from_value(json).expect("a policy")
+    }
+
+    /// What is told of these policies where the cluster has two nodes.
+    fn told(policies: Vec<NetworkPolicy>) -> Vec<String> {
+        let (app, settings) = (app(), settings());
+        let cluster = ClusterFacts { addresses: addresses(&["172.18.0.3", "172.18.0.4"]), ..cluster() };
+        Objects { policies, ..nothing(&app, &settings, &cluster) }.drift()
+    }
+
+    #[test]
+    fn a_policy_as_it_was_written_is_no_drift() {
+        assert_eq!(told(vec![policy(&["172.18.0.3", "172.18.0.4"], |_| {})]), [""; 0]);
+        let gone = policy(&["172.18.0.3", "172.18.0.4", "172.18.0.77"], |_| {});
+        assert_eq!(told(vec![gone]), [""; 0], "a node that went leaves nothing open");
+    }
+
+    #[test]
+    fn every_way_to_open_the_policy_is_told() {
+        let nodes = ["172.18.0.3", "172.18.0.4"];
+        // The outside is the last rule.
+        fn outside(spec: &mut Value) -> &mut Value {
+            let rules = spec["egress"].as_array_mut().expect("rules");
+            &mut rules.last_mut().expect("an outside rule")["to"][0]["ipBlock"]
+        }
+        type Change = fn(&mut Value);
+        let rows: [(&str, Change, &str); 9] = [
+            ("anybody in", |spec| spec["ingress"] = json!([{}]), "(ingress)"),
+            (
+                "one more in",
+                |spec| {
+                    spec["ingress"].as_array_mut().expect("rules").push(json!({"from": [{"namespaceSelector": {}}]}))
+                },
+                "(ingress)",
+            ),
+            ("out anywhere", |spec| spec["egress"].as_array_mut().expect("rules").push(json!({})), "(egress)"),
+            (
+                "one address out",
+                |spec| {
+                    spec["egress"]
+                        .as_array_mut()
+                        .expect("rules")
+                        .push(json!({"to": [{"ipBlock": {"cidr": "10.96.0.1/32"}}]}))
+                },
+                "(egress)",
+            ),
+            ("some pods only", |spec| spec["podSelector"] = json!({"matchLabels": {"a": "b"}}), "(podSelector)"),
+            ("one direction only", |spec| spec["policyTypes"] = json!(["Ingress"]), "(policyTypes)"),
+            (
+                "other pods",
+                |spec| outside(spec)["except"] = json!(["10.96.0.0/16", "169.254.0.0/16", "172.18.0.0/24"]),
+                "10.244.0.0/16",
+            ),
+            (
+                "half of the Services",
+                |spec| {
+                    outside(spec)["except"] =
+                        json!(["10.96.0.0/17", "10.244.0.0/16", "169.254.0.0/16", "172.18.0.0/24"])
+                },
+                "10.96.0.0/16",
+            ),
+            ("everything", |spec| outside(spec)["except"] = json!([]), "169.254.0.0/16"),
+        ];
+        for (what, change, word) in rows {
+            let drift = told(vec![policy(&nodes, change)]);
+            assert!(
+                drift.iter().any(|sentence| sentence.contains("pando-default") && sentence.contains(word)),
+                "{what}: {drift:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_node_that_came_later_is_told_as_that() {
+        let drift = told(vec![policy(&["172.18.0.3"], |_| {})]);
+        let [sentence] = &drift[..] else { panic!("{drift:?}") };
+        assert!(sentence.contains("node address 172.18.0.4") && sentence.contains("came after"), "{sentence}");
+    }
+
+    #[test]
+    fn a_policy_that_is_missing_or_a_strangers_is_told() {
+        let mut strange = policy(&[], |_| {});
+        strange.metadata.name = Some("open".to_owned());
+        strange.metadata.labels = None;
+        let drift = told(vec![strange]);
+        assert!(drift[0].contains("\"open\" was not made by Pando") && drift[1].contains("is missing"), "{drift:?}");
+    }
+
+    #[test]
+    fn records_and_pods_that_do_not_fit_are_told() {
+        let (app, settings, cluster) = (app(), settings(), cluster());
+        let current = json!({"metadata": {"annotations": {annotation::TEMPLATE_DIGEST: template_digest(&settings)}}});
+        let told = |records: Vec<Service>, pods: Vec<Pod>| {
+            let policies = vec![policy(&[], |_| {})];
+            Objects { records, pods, policies, ..nothing(&app, &settings, &cluster) }.drift()
+        };
+        let mut crooked = record("web", "4");
+        crooked
+            .spec
+            .as_mut()
+            .and_then(|spec| spec.selector.as_mut())
+            .expect("a selector")
+            .insert(label::REVISION.to_owned(), "3".to_owned());
+        let mut unlabelled = pod("4", &current);
+        unlabelled.metadata.labels.as_mut().expect("labels").remove(label::WORKLOAD);
+        assert_eq!(told(vec![record("web", "4")], vec![pod("4", &current)]), [""; 0]);
+        assert_eq!(told(vec![record("web", "4")], vec![]), [""; 0], "a stopped one fits");
+        assert_eq!(
+            told(vec![record("web", "4")], vec![pod("4", &state("Failed", &json!({"terminated": {"exitCode": 1}})))]),
+            [""; 0],
+            "an ended one fits"
+        );
+        for (what, records, pods, word) in [
+            ("an old template", vec![record("web", "4")], vec![pod("4", &json!({}))], "outdated_template"),
+            ("no record", vec![], vec![pod("4", &current)], "without its Service"),
+            ("a record that selects another", vec![crooked], vec![pod("4", &current)], "does not select"),
+            ("a lost label", vec![record("web", "4")], vec![unlabelled], "has lost its label pando.dev/workload"),
+        ] {
+            let drift = told(records, pods);
+            assert!(drift.len() == 1 && drift[0].contains(word), "{what}: {drift:?}");
+        }
+    }
+}

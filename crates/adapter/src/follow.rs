@@ -243,3 +243,208 @@ impl Follower {
 fn identity(meta: &ObjectMeta) -> Identity {
     (name(meta), meta.uid.clone())
 }
+
+#[cfg(test)]
+mod tests {
+    use async_trait::async_trait;
+    use futures::channel::mpsc::UnboundedSender;
+    use pando_cluster::env::{BoxFuture, Clock, Instant, Random, Spawn, Wall};
+    use pando_cluster::{
+        ByteStream, DeleteOptions, EventStream, Failure, LogRequest, MergePatch, Object, Page, Subject, WatchRequest,
+    };
+    use serde_json::json;
+
+    use super::*;
+
+    /// A cluster that can be asked for one pod.
+    #[derive(Debug)]
+    struct Holds(Option<Pod>);
+
+    #[async_trait]
+    impl Cluster for Holds {
+        async fn get(&self, _: &ObjectKey) -> Result<Option<Object>, ClusterError> {
+            Ok(self.0.clone().map(Object::from))
+        }
+        async fn list(&self, _: &ListRequest) -> Result<Page, ClusterError> {
+            panic!("a fed follower lists nothing")
+        }
+        async fn create(&self, _: &Object) -> Result<Object, ClusterError> {
+            panic!("a follower writes nothing")
+        }
+        async fn patch(&self, _: &ObjectKey, _: &MergePatch) -> Result<Object, ClusterError> {
+            panic!("a follower writes nothing")
+        }
+        async fn delete(&self, _: &ObjectKey, _: &DeleteOptions) -> Result<(), ClusterError> {
+            panic!("a follower writes nothing")
+        }
+        async fn watch(&self, _: &WatchRequest) -> Result<EventStream, ClusterError> {
+            panic!("a fed follower watches nothing")
+        }
+        async fn logs(&self, _: &LogRequest) -> Result<ByteStream, ClusterError> {
+            panic!("a follower reads no log")
+        }
+    }
+
+    /// An environment in which no time passes.
+    #[derive(Debug)]
+    struct Still;
+
+    impl Clock for Still {
+        fn now(&self) -> Instant {
+            Instant::default()
+        }
+        fn sleep_until(&self, _: Instant) -> BoxFuture<'static, ()> {
+            Box::pin(std::future::pending())
+        }
+    }
+
+    impl Wall for Still {
+        fn now(&self) -> jiff::Timestamp {
+            jiff::Timestamp::UNIX_EPOCH
+        }
+    }
+
+    impl Random for Still {
+        fn fill(&self, bytes: &mut [u8]) {
+            bytes.fill(0);
+        }
+    }
+
+    impl Spawn for Still {
+        fn spawn(&self, _: &'static str, _: BoxFuture<'static, ()>) {
+            panic!("a fed follower needs no task")
+        }
+    }
+
+    fn env() -> Env {
+        Env { clock: Arc::new(Still), wall: Arc::new(Still), random: Arc::new(Still), tasks: Arc::new(Still) }
+    }
+
+    fn pod(name: &str, uid: &str, version: &str) -> Pod {
+        let workload = name.split('-').next();
+        serde_json::from_value(
+            json!({"metadata": {"name": name, "namespace": "pando-a", "uid": uid, "resourceVersion": version,
+            "labels": {"app.kubernetes.io/managed-by": "pando", "pando.dev/workload": workload}}}),
+        )
+        .expect("a pod")
+    }
+
+    fn is(name: &str, uid: &str, version: &str) -> Told {
+        Told::Is(pod(name, uid, version).into())
+    }
+
+    fn gone(name: &str, uid: &str) -> Told {
+        Told::Gone(pod(name, uid, "9").into())
+    }
+
+    fn all(pods: &[(&str, &str)]) -> Told {
+        Told::All(pods.iter().map(|(name, uid)| pod(name, uid, "8").into()).collect())
+    }
+
+    fn broken() -> Told {
+        let subject = Subject::Many("pods", None);
+        Told::Broken(ClusterError::new("watch", subject, Failure::Unavailable("cut".to_owned())))
+    }
+
+    /// A follower of `web` that began with `listed`, after `before` had been told; and its feed's other end.
+    fn fed(before: Vec<Told>, listed: &[(&str, &str)], read: Option<Pod>) -> (Follower, UnboundedSender<Told>) {
+        let (sender, told) = unbounded();
+        for told in before {
+            sender.unbounded_send(told).expect("the follower is there");
+        }
+        let listed = listed.iter().map(|(name, uid)| pod(name, uid, "5")).collect();
+        (Follower::fed(Feed { told, cluster: Arc::new(Holds(read)) }, Some("web"), listed), sender)
+    }
+
+    fn names(follower: &Follower) -> Vec<(&str, &str)> {
+        let known = follower.pods.keys();
+        known.map(|(name, uid)| (name.as_str(), uid.as_deref().unwrap_or_default())).collect()
+    }
+
+    /// Whether the wait for that pod's end is over, with all that was told.
+    fn is_over(follower: &mut Follower, name: &str, uid: &str) -> bool {
+        let meta = pod(name, uid, "5").metadata;
+        follower.until_gone(&env(), Duration::from_secs(1), &meta).now_or_never().is_some_and(|waited| waited.is_ok())
+    }
+
+    #[test]
+    fn it_begins_with_the_callers_list_and_goes_on_by_what_is_told() {
+        let (mut follower, view) = fed(vec![], &[("web-1", "a"), ("db-1", "d")], None);
+        assert_eq!((names(&follower), follower.lists(), follower.breaks()), (vec![("web-1", "a")], 1, 0));
+        for told in [is("web-2", "b", "6"), is("db-2", "e", "6"), gone("web-1", "a"), broken(), Told::Fresh] {
+            view.unbounded_send(told).expect("the follower is there");
+        }
+        while follower.next().now_or_never().is_some() {}
+        assert_eq!((names(&follower), follower.lists(), follower.breaks()), (vec![("web-2", "b")], 1, 1));
+    }
+
+    #[test]
+    fn a_pod_whose_label_was_taken_off_is_followed_by_its_name() {
+        let mut unlabelled = pod("web-1", "a", "6");
+        unlabelled.metadata.labels.as_mut().expect("labels").remove(label::WORKLOAD);
+        let (mut follower, _view) = fed(vec![], &[("web-1", "a")], None);
+        follower.take(Told::Is(unlabelled.clone().into()));
+        assert_eq!(follower.same(&unlabelled.metadata), Some(&unlabelled));
+    }
+
+    /// What was told before the list was made may be older than it, and about another pod of the name.
+    #[test]
+    fn what_is_older_than_the_list_takes_nothing_from_it() {
+        for (what, before) in [
+            ("an end of another pod", vec![gone("web-1", "old")]),
+            ("a list that began before", vec![Told::Listing, all(&[])]),
+            ("two of them", vec![Told::Listing, broken(), Told::Listing, all(&[("web-9", "z")])]),
+        ] {
+            let (mut follower, _view) = fed(before, &[("web-1", "a")], Some(pod("web-1", "a", "5")));
+            assert_eq!((names(&follower), follower.lists()), (vec![("web-1", "a")], 1), "{what}");
+            assert!(!is_over(&mut follower, "web-1", "a"), "{what}");
+        }
+        let (follower, _view) = fed(vec![is("web-1", "old", "2")], &[("web-1", "a")], None);
+        assert_eq!(names(&follower), [("web-1", "a"), ("web-1", "old")], "an older one that is still to end");
+    }
+
+    #[test]
+    fn a_list_that_was_under_way_is_passed_over_and_a_later_one_counts() {
+        let (mut follower, _view) = fed(vec![Told::Listing], &[("web-1", "a")], None);
+        follower.take(all(&[]));
+        assert_eq!((names(&follower), follower.lists()), (vec![("web-1", "a")], 1), "it began before the caller's");
+        follower.take(Told::Listing);
+        follower.take(all(&[("web-2", "b")]));
+        assert_eq!((names(&follower), follower.lists()), (vec![("web-2", "b")], 2));
+        assert!(is_over(&mut follower, "web-1", "a"), "a later list does not hold it");
+        let (mut follower, _view) = fed(vec![Told::Listing], &[("web-1", "a")], None);
+        for told in [broken(), Told::Listing, all(&[])] {
+            follower.take(told);
+        }
+        assert_eq!((names(&follower), follower.lists()), (vec![], 2), "the one that was under way came to nothing");
+    }
+
+    #[test]
+    fn a_pod_is_gone_when_that_was_told_and_not_before() {
+        let (mut follower, view) = fed(vec![], &[("web-1", "a")], Some(pod("web-1", "a", "5")));
+        assert!(!is_over(&mut follower, "web-1", "a"));
+        view.unbounded_send(gone("web-1", "old")).expect("the follower is there");
+        assert!(!is_over(&mut follower, "web-1", "a"), "that was another pod of its name");
+        view.unbounded_send(gone("web-1", "a")).expect("the follower is there");
+        assert!(is_over(&mut follower, "web-1", "a"));
+        assert!(is_over(&mut follower, "web-1", "a"), "and stays so");
+    }
+
+    /// A pod that the caller made after its list: that nothing was told of it yet is no sign of its end.
+    #[test]
+    fn a_pod_that_was_never_told_of_is_read() {
+        let (mut follower, view) = fed(vec![], &[], Some(pod("web-2", "b", "7")));
+        assert!(!is_over(&mut follower, "web-2", "b"), "it is there");
+        assert_eq!(names(&follower), [("web-2", "b")], "and known from now on");
+        follower.take(Told::Listing);
+        follower.take(all(&[]));
+        assert!(!is_over(&mut follower, "web-2", "b"), "a list may be older than the read");
+        view.unbounded_send(is("web-2", "b", "8")).expect("the follower is there");
+        view.unbounded_send(gone("web-2", "b")).expect("the follower is there");
+        assert!(is_over(&mut follower, "web-2", "b"));
+        for read in [None, Some(pod("web-2", "another", "7"))] {
+            let (mut follower, _view) = fed(vec![], &[], read.clone());
+            assert!(is_over(&mut follower, "web-2", "b"), "it went before it was told of: {read:?}");
+        }
+    }
+}

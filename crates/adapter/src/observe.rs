@@ -156,3 +156,207 @@ impl<'a> Objects<'a> {
         volumes
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use pando_api::ReasonKind;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// What an app is judged by, with nothing there.
+    pub(crate) fn nothing<'a>(app: &'a AppNamespace, settings: &'a Settings, cluster: &'a ClusterFacts) -> Objects<'a> {
+        let now = "2026-01-01T01:00:00Z".parse().expect("a time");
+        let (records, pods, claims, policies) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Objects { app, settings, cluster, now, records, pods, claims, policies }
+    }
+
+    pub(crate) fn settings() -> Settings {
+        Settings::from_json(&json!({"pod_cidr": "10.244.0.0/16", "service_cidr": "10.96.0.0/16"})).expect("settings")
+    }
+
+    pub(crate) fn cluster() -> ClusterFacts {
+        ClusterFacts {
+            nodes: ["n1", "n2"].map(str::to_owned).into(),
+            lost_nodes: ["n2".to_owned()].into(),
+            ..ClusterFacts::default()
+        }
+    }
+
+    /// The record of `workload` at `revision`.
+    pub(crate) fn record(workload: &str, revision: &str) -> Service {
+        let labels = json!({"app.kubernetes.io/managed-by": "pando", "pando.dev/workload": workload, "pando.dev/revision": revision});
+        let selector = json!({"pando.dev/workload": workload, "pando.dev/revision": revision});
+        serde_json::from_value(
+            json!({"metadata": {"name": workload, "labels": labels}, "spec": {"selector": selector}}),
+        )
+        .expect("a Service")
+    }
+
+    /// The pod of `web` at a revision, on node n1, with a change laid over it.
+    pub(crate) fn pod(revision: &str, change: &Value) -> Pod {
+        let mut pod = json!({"metadata": {"name": format!("web-{revision}"), "labels": {
+                "app.kubernetes.io/managed-by": "pando", "pando.dev/workload": "web", "pando.dev/revision": revision}},
+            "spec": {"nodeName": "n1", "containers": [{"name": "app"}]}, "status": {"phase": "Running"}});
+        json_merge(&mut pod, change);
+        serde_json::from_value(pod).expect("a pod")
+    }
+
+    fn json_merge(base: &mut Value, change: &Value) {
+        match (base, change) {
+            (Value::Object(base), Value::Object(change)) => {
+                for (key, value) in change {
+                    json_merge(base.entry(key).or_insert(Value::Null), value);
+                }
+            }
+            (base, change) => *base = change.clone(),
+        }
+    }
+
+    /// The app's container in this state.
+    pub(crate) fn state(phase: &str, state: &Value) -> Value {
+        json!({"status": {"phase": phase, "containerStatuses": [{"name": "app", "image": "", "imageID": "r/x@sha256:ab",
+            "ready": false, "restartCount": 0, "state": state}]}})
+    }
+
+    fn running() -> Value {
+        state("Running", &json!({"running": {"startedAt": "2026-01-01T00:00:00Z"}}))
+    }
+
+    fn with(mut base: Value, change: &Value) -> Value {
+        json_merge(&mut base, change);
+        base
+    }
+
+    fn workloads(records: Vec<Service>, pods: Vec<Pod>) -> Vec<ObservedWorkload> {
+        let (app, settings, cluster) = (AppNamespace::of("a", &[]), settings(), cluster());
+        Objects { records, pods, ..nothing(&app, &settings, &cluster) }.workloads()
+    }
+
+    /// Present, running, starting, exit code, kind of reason: what tells one state from another.
+    #[test]
+    fn every_state_of_a_workload_is_told_from_the_others() {
+        let going = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}});
+        let on_n2 = json!({"spec": {"nodeName": "n2"}});
+        let gate = json!({"spec": {"nodeName": null, "schedulingGates": [{"name": "pando.dev/start"}]}, "status": {"phase": "Pending"}});
+        let waiting = |reason: &str| state("Pending", &json!({"waiting": {"reason": reason, "message": "m"}}));
+        let exited =
+            |code: i32, reason: &str| state("Failed", &json!({"terminated": {"exitCode": code, "reason": reason}}));
+        let unplaced = json!({"spec": {"nodeName": null}, "status": {"phase": "Pending"}});
+        let rows: Vec<(&str, Option<Value>, (bool, bool, Option<i32>, Option<ReasonKind>))> = vec![
+            ("stopped", None, (false, false, None, None)),
+            ("behind its gate", Some(gate), (false, false, None, None)),
+            ("not placed so far", Some(unplaced), (false, true, None, None)),
+            ("its container is made", Some(waiting("ContainerCreating")), (false, true, None, None)),
+            ("its image cannot be had", Some(waiting("ErrImagePull")), (false, true, None, Some(ReasonKind::Image))),
+            ("running", Some(running()), (true, false, None, None)),
+            ("told to go", Some(with(running(), &going)), (false, false, None, None)),
+            ("told to go while it came", Some(with(waiting("ContainerCreating"), &going)), (false, false, None, None)),
+            ("its node is lost", Some(with(running(), &on_n2)), (false, false, None, Some(ReasonKind::NodeLost))),
+            (
+                "lost while it came",
+                Some(with(waiting("ContainerCreating"), &on_n2)),
+                (false, false, None, Some(ReasonKind::NodeLost)),
+            ),
+            (
+                "its node is no more",
+                Some(with(running(), &json!({"spec": {"nodeName": "n9"}}))),
+                (false, false, None, Some(ReasonKind::NodeLost)),
+            ),
+            (
+                "frozen: its node is fine and says nothing of it",
+                Some(json!({"status": {"phase": "Running"}})),
+                (false, true, None, None),
+            ),
+            ("done", Some(exited(0, "Completed")), (false, false, Some(0), None)),
+            ("failed", Some(exited(3, "Error")), (false, false, Some(3), None)),
+            ("out of memory", Some(exited(137, "OOMKilled")), (false, false, Some(137), Some(ReasonKind::OutOfMemory))),
+            (
+                "its node lost track of it",
+                Some(exited(137, "ContainerStatusUnknown")),
+                (false, false, None, Some(ReasonKind::Vanished)),
+            ),
+            (
+                "it left no word",
+                Some(json!({"status": {"phase": "Failed"}})),
+                (false, false, None, Some(ReasonKind::Vanished)),
+            ),
+            (
+                "evicted",
+                Some(json!({"status": {"phase": "Failed", "reason": "Evicted", "message": "m"}})),
+                (false, false, None, Some(ReasonKind::Evicted)),
+            ),
+        ];
+        for (what, change, expected) in rows {
+            let pods = change.map(|change| pod("4", &change)).into_iter().collect();
+            let seen = workloads(vec![record("web", "4")], pods);
+            let [web] = &seen[..] else { panic!("{what}: {seen:?}") };
+            let reason = web.reason.as_ref().map(|reason| reason.kind);
+            assert_eq!((web.running, web.starting, web.exit_code, reason), expected, "{what}");
+            assert!(web.present && web.restart_count == 0 && !web.restarting, "{what}");
+        }
+    }
+
+    #[test]
+    fn the_newest_start_speaks_for_its_workload() {
+        let ended = state("Failed", &json!({"terminated": {"exitCode": 3}}));
+        let gated = with(running(), &json!({"spec": {"schedulingGates": [{"name": "pando.dev/start"}]}}));
+        let retired = {
+            let mut pod = pod("9", &ended);
+            pod.metadata.labels.as_mut().expect("labels").remove(label::REVISION);
+            pod
+        };
+        for (what, pods, runs, code) in [
+            ("beside an older one that ended", vec![pod("3", &ended), pod("10", &running())], true, None),
+            ("beside a newer one that ended", vec![pod("10", &ended), pod("9", &running())], false, Some(3)),
+            ("beside one that was taken out of the endpoints", vec![retired, pod("4", &running())], false, Some(3)),
+            ("a gated one says nothing", vec![pod("3", &ended), pod("4", &gated)], false, Some(3)),
+        ] {
+            let seen = workloads(vec![record("web", "4")], pods);
+            assert_eq!((seen[0].running, seen[0].exit_code), (runs, code), "{what}");
+        }
+    }
+
+    #[test]
+    fn a_pod_without_its_label_belongs_to_the_workload_in_its_name() {
+        for (name, labels, workload) in [
+            ("web-4", json!({"app.kubernetes.io/managed-by": "pando"}), Some("web")),
+            ("my-web-4", json!({"app.kubernetes.io/managed-by": "pando"}), Some("my-web")),
+            ("web-4", json!({"app.kubernetes.io/managed-by": "pando", "pando.dev/workload": "other"}), Some("other")),
+            ("web-04", json!({"app.kubernetes.io/managed-by": "pando"}), None),
+            ("web", json!({"app.kubernetes.io/managed-by": "pando"}), None),
+            ("web-4", json!({}), None),
+            ("pull-4", json!({"app.kubernetes.io/managed-by": "pando", "pando.dev/role": "pull"}), None),
+        ] {
+            let pod: Pod =
+                serde_json::from_value(json!({"metadata": {"name": name, "labels": labels}})).expect("a pod");
+            assert_eq!(workload_of_pod(&pod), workload, "{name} {labels}");
+        }
+    }
+
+    #[test]
+    fn volumes_are_told_by_their_id_and_not_as_present_while_they_go() {
+        let claim = |name: &str, id: Option<&str>, going: Option<&str>| -> PersistentVolumeClaim {
+            serde_json::from_value(json!({"metadata": {"name": name, "deletionTimestamp": going,
+                "annotations": {"pando.dev/volume-id": id}, "labels": {"app.kubernetes.io/managed-by": "pando"}}}))
+            .expect("a claim")
+        };
+        let mut unnamed = claim("pando-x", Some("x"), None);
+        unnamed.metadata.annotations = None;
+        let claims = vec![
+            claim("pando-b", Some("vol_B"), Some("2026-01-01T00:00:00Z")),
+            unnamed,
+            claim("pando-a", Some("vol_A"), None),
+        ];
+        let (app, settings, cluster) = (AppNamespace::of("a", &[]), settings(), cluster());
+        let volume = |id: &str, present, handle: &str| ObservedVolume {
+            volume_id: id.to_owned(),
+            present,
+            handle: handle.to_owned(),
+        };
+        assert_eq!(
+            Objects { claims, ..nothing(&app, &settings, &cluster) }.volumes(),
+            [volume("vol_A", true, "pando-a/pando-a"), volume("vol_B", false, "pando-a/pando-b")]
+        );
+    }
+}

@@ -21,7 +21,6 @@ struct Feed {
 impl Feeds {
     /// What happens to the namespace's pods from now on. Of the view's lists only those that begin later are told: whoever
     /// lists the pods after this knows more than an earlier list does, and every change after that list is told anyway.
-    #[cfg_attr(not(test), expect(dead_code, reason = "waiting calls come to be fed by it"))]
     pub(super) fn subscribe(&mut self, namespace: &str, lists_begun: u64) -> UnboundedReceiver<Told> {
         let (sender, receiver) = unbounded();
         self.0.push(Feed { namespace: namespace.to_owned(), lists: lists_begun, sender });

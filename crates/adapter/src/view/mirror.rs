@@ -144,6 +144,11 @@ impl Mirror {
         self.objects.get(key).is_some_and(|kept| kept.uid.as_ref() == Some(uid) && !kept.is_going)
     }
 
+    /// Whether the object of this identity is there.
+    pub(super) fn holds(&self, key: &ObjectKey, uid: &Uid) -> bool {
+        self.objects.get(key).is_some_and(|kept| kept.uid.as_ref() == Some(uid))
+    }
+
     /// The object at `key`, as it is kept.
     pub(super) fn at(&self, key: &ObjectKey) -> Option<&Kept> {
         self.objects.get(key)
@@ -165,6 +170,10 @@ impl Mirror {
 /// Which objects of a kind are kept. A policy may be told before its namespace is: what an app's namespace may be called
 /// decides, not whether there is one.
 pub(super) fn is_wanted(key: &ObjectKey) -> bool {
-    key.kind != Kind::NetworkPolicy
-        || key.namespace.as_deref().is_some_and(|namespace| namespace.starts_with(pando_cluster::names::PREFIX))
+    key.kind != Kind::NetworkPolicy || key.namespace.as_deref().is_some_and(may_be_an_apps)
+}
+
+/// Whether an app's namespace may be called so.
+pub(super) fn may_be_an_apps(namespace: &str) -> bool {
+    namespace.starts_with(pando_cluster::names::PREFIX)
 }

@@ -4,8 +4,11 @@
 //! what it finds to be put right ([`hygiene`]) is done here.
 //!
 //! **How fresh it is.** The view speaks for a namespace only while every watch lives (it has listed once, is not broken and
-//! told something within [`budget::WATCH_SILENCE`]) and has told of everything that this process wrote there. Otherwise it
-//! answers nothing, and the caller asks the cluster. Versions are compared for equality alone.
+//! told something within `budget::WATCH_SILENCE`) and has told of everything that this process wrote there or saw by another
+//! way ([`Viewed`]). Otherwise it answers nothing, and the caller asks the cluster. Versions are compared for equality alone.
+//!
+//! After a break the watch goes on from where it was, which spares the server a list of everything; it is relied on again with
+//! the next thing told, a bookmark within a minute at the latest.
 
 mod feed;
 mod hygiene;
@@ -27,7 +30,7 @@ use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolumeClaim, Pod, Se
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use pando_api::{Code, Error};
 use pando_cluster::env::Task;
-use pando_cluster::names::{MANAGER, label};
+use pando_cluster::names::{MANAGER, is_ours, label};
 use pando_cluster::{
     Cluster, ClusterError, Env, Kind, ListRequest, Object, ObjectKey, ResourceVersion, Scope, Selector, Told, Uid,
     list_watch_as,
@@ -70,6 +73,14 @@ fn request(kind: Kind) -> ListRequest {
     }
 }
 
+/// Whether the view is told of this object; [`request`] says the same to the API server.
+fn is_watched(object: &Object) -> bool {
+    match object.kind() {
+        Kind::Pod | Kind::Service | Kind::PersistentVolumeClaim => is_ours(object.meta()),
+        kind => KINDS.contains(&kind),
+    }
+}
+
 /// What there is of an app, as the view knows it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct AppView {
@@ -87,7 +98,6 @@ pub(crate) struct AppView {
 
 /// What happens to the pods of a namespace from a moment on.
 #[derive(Debug)]
-#[cfg_attr(not(test), expect(dead_code, reason = "waiting calls come to be fed by it"))]
 pub(crate) struct Feed {
     pub(crate) told: UnboundedReceiver<Told>,
     pub(crate) cluster: Arc<dyn Cluster>,
@@ -98,6 +108,21 @@ pub(crate) struct Feed {
 pub(crate) struct View {
     shared: Arc<Shared>,
     _tasks: Vec<Task>,
+}
+
+/// Tells the view what this process is told by another way.
+struct Ears(Arc<Shared>);
+
+impl Ears {
+    fn saw(&self, object: &Object) {
+        self.0.saw(object);
+    }
+
+    fn saw_gone(&self, object: &Object) {
+        if let (true, Some(uid)) = (is_watched(object), Uid::of(object.meta())) {
+            self.0.await_write(object.key(), Write::Gone { uid });
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -180,7 +205,7 @@ impl View {
     }
 
     /// What happens to the namespace's pods from now on; `None` when the watch cannot be relied on.
-    #[cfg_attr(not(test), expect(dead_code, reason = "waiting calls come to be fed by it"))]
+    #[expect(dead_code, reason = "waiting calls come to be fed by it")]
     pub(crate) fn follow(&self, namespace: &str) -> Option<Feed> {
         let told = self.shared.state().follow(namespace, self.shared.env.now())?;
         Some(Feed { told, cluster: self.shared.cluster.clone() })
@@ -188,14 +213,27 @@ impl View {
 
     /// This process made or changed the object, which is stored like this since.
     pub(crate) fn wrote(&self, stored: &Object) {
-        let write = ResourceVersion::of(stored.meta())
-            .map_or(Write::Doubtful, |version| Write::Stored { uid: Uid::of(stored.meta()), version });
-        self.shared.await_write(stored.key(), write);
+        self.shared.saw(stored);
     }
 
     /// This process told the object of this identity to go.
     pub(crate) fn deleted(&self, key: &ObjectKey, uid: &Uid) {
         self.shared.await_write(key.clone(), Write::Deleted { uid: uid.clone() });
+    }
+
+    /// This process read the object by another way.
+    pub(crate) fn saw(&self, object: &Object) {
+        self.shared.saw(object);
+    }
+
+    /// This process looked for the object by another way, and found none.
+    pub(crate) fn saw_nothing(&self, key: &ObjectKey) {
+        self.shared.state().await_absence(key, self.shared.env.now());
+    }
+
+    /// Hears what a watch of somebody else tells, for as long as that goes on.
+    fn ears(&self) -> Ears {
+        Ears(self.shared.clone())
     }
 
     /// This process may have written the object: no answer came.
@@ -207,6 +245,12 @@ impl View {
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn saw(&self, object: &Object) {
+        if let (true, Some(version)) = (is_watched(object), ResourceVersion::of(object.meta())) {
+            self.await_write(object.key(), Write::Stored { uid: Uid::of(object.meta()), version });
+        }
     }
 
     fn await_write(&self, key: ObjectKey, write: Write) {

@@ -14,7 +14,7 @@ use pando_cluster::{Kind, ObjectKey, Resource, Told};
 use super::feed::Feeds;
 use super::hygiene::Repair;
 use super::kept::Heard;
-use super::mirror::{Change, Mirror, is_wanted};
+use super::mirror::{Change, Mirror, is_wanted, may_be_an_apps};
 use super::writes::{Write, Writes, namespace_of};
 use super::{AppView, KINDS};
 use crate::known::ClusterFacts;
@@ -110,10 +110,19 @@ impl State {
         news
     }
 
-    /// A write of ours is to be seen here before the view speaks for its namespace again.
+    /// Something that was written is to be seen here before the view speaks for its namespace again.
     pub(super) fn await_write(&mut self, key: ObjectKey, write: Write, now: Instant) {
-        if let Some(mirror) = self.mirrors.get(&key.kind).filter(|_| is_wanted(&key)) {
+        let is_of_an_app = namespace_of(&key).is_some_and(may_be_an_apps);
+        if let Some(mirror) = self.mirrors.get(&key.kind).filter(|_| is_of_an_app) {
             self.writes.await_one(key, write, mirror, now);
+        }
+    }
+
+    /// There was no object at `key` when this process looked: the one that is kept is to go first.
+    pub(super) fn await_absence(&mut self, key: &ObjectKey, now: Instant) {
+        let kept = self.mirrors.get(&key.kind).and_then(|mirror| mirror.at(key));
+        if let Some(uid) = kept.and_then(|kept| kept.uid.clone()) {
+            self.await_write(key.clone(), Write::Gone { uid }, now);
         }
     }
 
@@ -168,7 +177,6 @@ impl State {
     }
 
     /// What happens to the namespace's pods from now on; `None` when the watch cannot be relied on.
-    #[cfg_attr(not(test), expect(dead_code, reason = "waiting calls come to be fed by it"))]
     pub(super) fn follow(&mut self, namespace: &str, now: Instant) -> Option<UnboundedReceiver<Told>> {
         let mirror = self.mirrors.get(&Kind::Pod).filter(|mirror| mirror.is_fresh(now))?;
         let lists = mirror.lists_begun();

@@ -154,12 +154,14 @@ fn it_knows_what_was_told_last() {
     assert_eq!(names(&state.app(NAMESPACE, at(2)).expect("it is fresh")), ["web-9"], "a list says all");
 }
 
-/// Each row: what was told before the write's answer came, the write, and what is told afterwards until it is seen.
+/// What was told before the write's answer came, the write, and what is told afterwards until it is seen.
+type Row = (&'static str, Vec<Told>, Write, Vec<(Told, bool)>);
+
 #[test]
 fn a_write_is_seen_when_its_version_its_objects_end_or_a_later_list_was_told() {
     let is = |version: &str| Told::Is(pod("web-1", "a", version));
     let deleted = || Write::Deleted { uid: Uid::new("a") };
-    let rows: Vec<(&str, Vec<Told>, Write, Vec<(Told, bool)>)> = vec![
+    let rows: Vec<Row> = vec![
         ("its version", vec![], stored("a", "7"), vec![(is("6"), false), (is("7"), true)]),
         ("its version came first", vec![is("7")], stored("a", "7"), vec![(Told::Fresh, true)]),
         ("it was overtaken before its answer", vec![is("7"), is("8")], stored("a", "7"), vec![(Told::Fresh, true)]),
@@ -191,6 +193,12 @@ fn a_write_is_seen_when_its_version_its_objects_end_or_a_later_list_was_told() {
             vec![Told::Gone(pod("web-1", "a", "7"))],
             deleted(),
             vec![(Told::Fresh, true)],
+        ),
+        (
+            "an end that was seen elsewhere",
+            vec![],
+            Write::Gone { uid: Uid::new("a") },
+            vec![(Told::Is(going(pod("web-1", "a", "7"))), false), (Told::Gone(pod("web-1", "a", "8")), true)],
         ),
         (
             "a lost answer",
@@ -245,16 +253,40 @@ fn a_write_that_is_never_told_is_waited_for_no_longer_than_a_silent_watch() {
 }
 
 #[test]
+fn what_is_read_again_and_again_while_a_watch_is_broken_is_waited_for_once() {
+    let mut state = listed(Vec::new());
+    for version in ["7", "8", "7", "8"] {
+        state.await_write(key("web-1"), stored("a", version), at(1));
+    }
+    tell(&mut state, Kind::Pod, Told::Is(pod("web-1", "a", "7")), 1);
+    assert_eq!(state.is_current(NAMESPACE, at(1)), Err(Stale::Writes));
+    tell(&mut state, Kind::Pod, Told::Is(pod("web-1", "a", "8")), 1);
+    assert_eq!(state.is_current(NAMESPACE, at(1)), Ok(()));
+}
+
+#[test]
 fn only_what_is_watched_is_waited_for() {
     let mut state = listed(Vec::new());
     for key in [
         ObjectKey::namespaced(Kind::Secret, NAMESPACE, "pando-env-web"),
         ObjectKey::namespaced(Kind::NetworkPolicy, "kube-system", "a"),
+        ObjectKey::cluster(Kind::Namespace, "kube-system"),
     ] {
         state.await_write(key, Write::Doubtful, at(0));
     }
     assert_eq!(state.is_current(NAMESPACE, at(0)), Ok(()));
     assert_eq!(state.is_current("kube-system", at(0)), Ok(()));
+}
+
+#[test]
+fn what_was_not_there_when_this_process_looked_is_not_shown_any_more() {
+    let mut state = listed(vec![pod("web-1", "a", "5")]);
+    state.await_absence(&key("web-2"), at(1));
+    assert_eq!(state.is_current(NAMESPACE, at(1)), Ok(()), "it knows of none either");
+    state.await_absence(&key("web-1"), at(1));
+    assert_eq!(state.is_current(NAMESPACE, at(1)), Err(Stale::Writes));
+    tell(&mut state, Kind::Pod, Told::Gone(pod("web-1", "a", "6")), 1);
+    assert_eq!(state.is_current(NAMESPACE, at(1)), Ok(()));
 }
 
 #[test]
@@ -324,7 +356,7 @@ fn a_failed_repair_is_tried_again_when_the_connection_lives_and_logged_once() {
     let [repair] = &news.repairs[..] else { panic!("{news:?}") };
     assert_eq!(repair.key, key("web-1"));
     assert!(state.tried(repair.clone(), true), "the first failure is logged");
-    assert_eq!(tell(&mut state, Kind::Pod, Told::Fresh, 2).repairs, [repair.clone()]);
+    assert_eq!(tell(&mut state, Kind::Pod, Told::Fresh, 2).repairs, std::slice::from_ref(repair));
     assert!(!state.tried(repair.clone(), true), "the second is not");
     tell(&mut state, Kind::Pod, Told::Gone(over()), 3);
     assert_eq!(tell(&mut state, Kind::Pod, Told::Fresh, 4).repairs, [], "it is gone");
@@ -439,4 +471,50 @@ fn every_kind_that_is_watched_can_be_kept_and_read() {
         assert_eq!(read, Some(Some("1".to_owned())), "{kind}");
         assert_eq!(request(kind).kind, kind);
     }
+}
+
+/// What a follower was told by now, in words.
+fn told_by(feed: &mut UnboundedReceiver<Told>) -> Vec<String> {
+    use futures::FutureExt;
+    let mut words = Vec::new();
+    while let Some(Some(told)) = feed.next().now_or_never() {
+        words.push(match told {
+            Told::Listing => "listing".to_owned(),
+            Told::All(pods) => format!("all {}", pods.len()),
+            Told::Is(pod) => format!("is {}", pod.key().name),
+            Told::Gone(pod) => format!("gone {}", pod.key().name),
+            Told::Fresh => "fresh".to_owned(),
+            Told::Broken(_) => "broken".to_owned(),
+        });
+    }
+    words
+}
+
+#[test]
+fn a_follower_is_told_of_its_namespace_and_of_breaks() {
+    let mut state = listed(vec![pod("web-1", "a", "1")]);
+    let mut feed = state.follow(NAMESPACE, at(0)).expect("the watch is fresh");
+    assert_eq!(told_by(&mut feed), [""; 0], "what the view knows already is not told");
+    let mut elsewhere = pod("web-1", "x", "2");
+    elsewhere.meta_mut().namespace = Some("pando-b".to_owned());
+    for told in [Told::Is(pod("web-2", "b", "3")), Told::Is(elsewhere), Told::Gone(pod("web-1", "a", "4")), broken()] {
+        tell(&mut state, Kind::Pod, told, 0);
+    }
+    tell(&mut state, Kind::Service, broken(), 0);
+    assert_eq!(told_by(&mut feed), ["is web-2", "gone web-1", "broken"]);
+    assert!(state.follow(NAMESPACE, at(0)).is_none(), "a broken watch is not followed");
+}
+
+#[test]
+fn a_follower_is_told_of_lists_that_begin_after_it_and_of_no_others() {
+    let mut state = listed(Vec::new());
+    tell(&mut state, Kind::Pod, Told::Listing, 0);
+    // A watch that lists is not relied on; one that told something beside it is no case that a watch makes.
+    assert!(state.follow(NAMESPACE, at(0)).is_none());
+    tell(&mut state, Kind::Pod, Told::Fresh, 0);
+    let mut feed = state.follow(NAMESPACE, at(0)).expect("the watch is fresh");
+    tell(&mut state, Kind::Pod, Told::All(vec![pod("web-1", "a", "1")]), 0);
+    tell(&mut state, Kind::Pod, Told::Listing, 0);
+    tell(&mut state, Kind::Pod, Told::All(vec![pod("web-1", "a", "1")]), 0);
+    assert_eq!(told_by(&mut feed), ["fresh", "listing", "all 1"][1..].to_vec());
 }

@@ -1,17 +1,19 @@
-//! A cluster of which a view is kept: whatever this process writes there, the view is told to look out for.
+//! A cluster of which a view is kept: whatever this process writes there, or reads by another way, the view is told to look
+//! out for.
 
 use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
+use futures::StreamExt;
 use pando_cluster::{
     ByteStream, Cluster, ClusterError, DeleteOptions, Env, EventStream, Failure, ListRequest, LogRequest, MergePatch,
-    Object, ObjectKey, Page, WatchRequest,
+    Object, ObjectKey, Page, WatchEvent, WatchRequest,
 };
 
 use super::View;
 
-/// Passes every call on. Once there is a view, it hears of every write, so that it never speaks for a namespace whose newest
-/// state it has not seen; no caller has to remember to say so.
+/// Passes every call on. Once there is a view, it hears of every write and of everything read, so that it never speaks for a
+/// namespace of which this process knows something newer; no caller has to remember to say so.
 #[derive(Debug)]
 pub(crate) struct Viewed {
     cluster: Arc<dyn Cluster>,
@@ -76,11 +78,22 @@ const fn may_have_happened(failure: &Failure) -> bool {
 #[async_trait]
 impl Cluster for Viewed {
     async fn get(&self, key: &ObjectKey) -> Result<Option<Object>, ClusterError> {
-        self.cluster.get(key).await
+        let read = self.cluster.get(key).await;
+        if let (Some(view), Ok(read)) = (self.view(), &read) {
+            match read {
+                Some(object) => view.saw(object),
+                None => view.saw_nothing(key),
+            }
+        }
+        read
     }
 
     async fn list(&self, request: &ListRequest) -> Result<Page, ClusterError> {
-        self.cluster.list(request).await
+        let page = self.cluster.list(request).await;
+        if let (Some(view), Ok(page)) = (self.view(), &page) {
+            page.items.iter().for_each(|object| view.saw(object));
+        }
+        page
     }
 
     async fn create(&self, object: &Object) -> Result<Object, ClusterError> {
@@ -99,7 +112,15 @@ impl Cluster for Viewed {
     }
 
     async fn watch(&self, request: &WatchRequest) -> Result<EventStream, ClusterError> {
-        self.cluster.watch(request).await
+        let events = self.cluster.watch(request).await?;
+        let Some(view) = self.view().map(View::ears) else { return Ok(events) };
+        Ok(events
+            .inspect(move |event| match event {
+                Ok(WatchEvent::Added(object) | WatchEvent::Modified(object)) => view.saw(object),
+                Ok(WatchEvent::Deleted(object)) => view.saw_gone(object),
+                Ok(WatchEvent::Bookmark(_)) | Err(_) => {}
+            })
+            .boxed())
     }
 
     async fn logs(&self, request: &LogRequest) -> Result<ByteStream, ClusterError> {

@@ -1,4 +1,5 @@
-//! Which of this process's own writes the view was not told of yet.
+//! What this process knows to have been written and the view was not told of yet: its own writes, and what it read by
+//! another way.
 //!
 //! A version says by being equal that a write was told, and nothing by its digits. So a write is waited for until its very
 //! version was told, or its object's end, or a list that began after the write.
@@ -10,13 +11,15 @@ use pando_cluster::{Kind, ObjectKey, ResourceVersion, Uid, budget};
 
 use super::mirror::Mirror;
 
-/// Something that we wrote.
+/// Something that was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Write {
     /// The object is at this version since.
     Stored { uid: Option<Uid>, version: ResourceVersion },
     /// The object of this identity was told to go.
     Deleted { uid: Uid },
+    /// The object of this identity is gone.
+    Gone { uid: Uid },
     /// The answer was lost. Whether anything was written only a later list can tell.
     Doubtful,
 }
@@ -40,13 +43,18 @@ impl Writes {
     /// From now on `write` is waited for, unless it was told already.
     pub(super) fn await_one(&mut self, key: ObjectKey, write: Write, mirror: &Mirror, now: Instant) {
         let Some(namespace) = namespace_of(&key).map(str::to_owned) else { return };
-        self.awaited.entry(namespace.clone()).or_default().push(Awaited {
-            lists: mirror.lists_begun(),
-            key: key.clone(),
-            write,
-            at: now,
-        });
-        self.settle(&namespace, key.kind, mirror);
+        let lists = mirror.lists_begun();
+        let new = Awaited { key, write, at: now, lists };
+        let before = self.awaited.get(&namespace).into_iter().flatten();
+        let mut of_the_same = before.filter(|it| it.key == new.key).peekable();
+        let is_first = of_the_same.peek().is_none();
+        if of_the_same.any(|it| it.write == new.write) || new.is_told(is_first, mirror) {
+            return;
+        }
+        let awaited = self.awaited.entry(namespace).or_default();
+        // A watch that is broken for long tells of nothing, and much is read meanwhile.
+        awaited.retain(|it| !it.is_over(now));
+        awaited.push(new);
     }
 
     /// Waits no more for what `mirror` was told by now.
@@ -67,11 +75,9 @@ impl Writes {
         });
     }
 
-    /// Whether every write in the namespace was told. No write is waited for longer than a watch may be silent: within that
-    /// time a view may be old in any case.
+    /// Whether every write in the namespace was told.
     pub(super) fn are_told(&self, namespace: &str, now: Instant) -> bool {
-        let awaited = self.awaited.get(namespace).into_iter().flatten();
-        awaited.into_iter().all(|awaited| now.since(awaited.at) > budget::WATCH_SILENCE)
+        self.awaited.get(namespace).into_iter().flatten().all(|awaited| awaited.is_over(now))
     }
 
     /// Whether anything in the namespace is waited for.
@@ -80,27 +86,35 @@ impl Writes {
     }
 }
 
-fn settle(awaited: &mut Vec<Awaited>, kind: Kind, mirror: &Mirror) {
-    // A deletion is over when its object is gone, which it also is before its creation was told.
-    let mut made: Vec<ObjectKey> = Vec::new();
-    awaited.retain(|awaited| {
-        if awaited.key.kind != kind {
-            return true;
-        }
-        let told = mirror.lists_told() > awaited.lists
-            || match &awaited.write {
+impl Awaited {
+    /// Whether the view was told of it. What `is_first` of its object to be waited for may be taken for gone: before the
+    /// creation of an object was told, its absence says nothing.
+    fn is_told(&self, is_first: bool, mirror: &Mirror) -> bool {
+        mirror.lists_told() > self.lists
+            || match &self.write {
                 Write::Stored { uid, version } => {
-                    mirror.has_told(&awaited.key, version) || uid.as_ref().is_some_and(|uid| mirror.has_told_gone(uid))
+                    mirror.has_told(&self.key, version) || uid.as_ref().is_some_and(|uid| mirror.has_told_gone(uid))
                 }
-                Write::Deleted { uid } => {
-                    mirror.has_told_gone(uid) || (!made.contains(&awaited.key) && !mirror.stands(&awaited.key, uid))
-                }
+                Write::Deleted { uid } => mirror.has_told_gone(uid) || (is_first && !mirror.stands(&self.key, uid)),
+                Write::Gone { uid } => mirror.has_told_gone(uid) || (is_first && !mirror.holds(&self.key, uid)),
                 Write::Doubtful => false,
-            };
-        if !told {
-            made.push(awaited.key.clone());
+            }
+    }
+
+    /// No write is waited for longer than a watch may be silent: within that time a view may be old in any case.
+    fn is_over(&self, now: Instant) -> bool {
+        now.since(self.at) > budget::WATCH_SILENCE
+    }
+}
+
+fn settle(awaited: &mut Vec<Awaited>, kind: Kind, mirror: &Mirror) {
+    let mut waiting: Vec<ObjectKey> = Vec::new();
+    awaited.retain(|it| {
+        let is_told = it.key.kind == kind && it.is_told(!waiting.contains(&it.key), mirror);
+        if !is_told {
+            waiting.push(it.key.clone());
         }
-        !told
+        !is_told
     });
 }
 

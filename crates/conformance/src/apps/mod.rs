@@ -4,6 +4,9 @@ mod history;
 mod progress;
 mod torn;
 mod traces;
+mod wire;
+
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
 use pando_adapter::{KubernetesRuntime, Settings};
@@ -21,6 +24,7 @@ pub(crate) use history::{History, has_ended, may_run};
 pub(crate) use progress::listen;
 pub(crate) use torn::{Tear, Torn};
 pub(crate) use traces::places_that_hold;
+pub(crate) use wire::Wire;
 
 use crate::bed::{Bed, namespace_of};
 
@@ -61,6 +65,13 @@ impl<'a> App<'a> {
     fn called(bed: &'a dyn Bed, id: String, change: &Value) -> Self {
         let runtime = KubernetesRuntime::new(settings(change), bed.cluster(), bed.env().clone());
         Self { bed, runtime, namespace: namespace_of(&id), id }
+    }
+
+    /// An app whose process reaches the cluster by a way that can be handled.
+    pub(crate) fn through(bed: &'a dyn Bed, word: &str) -> (Self, Arc<Wire>) {
+        let wire = Wire::new(bed.cluster(), bed.env().clone());
+        let runtime = KubernetesRuntime::new(settings(&json!({})), Arc::<Wire>::clone(&wire), bed.env().clone());
+        (Self { runtime, ..Self::new(bed, word) }, wire)
     }
 
     /// The same app, in the hands of another process that knows nothing yet.

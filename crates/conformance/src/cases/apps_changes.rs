@@ -117,7 +117,7 @@ pub(super) async fn an_app_that_ends_at_once_has_ended_with_its_code(bed: &dyn B
 }
 
 /// The addresses that the workload's name leads to.
-async fn endpoints(app: &App<'_>) -> Vec<String> {
+pub(super) async fn endpoints(app: &App<'_>) -> Vec<String> {
     let slices: Vec<EndpointSlice> = app.all().await;
     let of_web = |slice: &&EndpointSlice| label_value(&slice.metadata, "kubernetes.io/service-name") == Some(WEB);
     let endpoints = slices.iter().filter(of_web).flat_map(|slice| slice.endpoints.clone());

@@ -17,6 +17,7 @@ mod pods;
 mod port;
 mod refusals;
 mod rights;
+mod view;
 mod watches;
 
 use pando_cluster::env::BoxFuture;
@@ -220,6 +221,17 @@ pub const CASES: &[Case] = cases! {
         a_slow_reader_is_told_what_it_lost [Memory];
         a_rotation_in_a_cut_is_told_as_a_gap [Memory];
         a_hundred_thousand_lines_over_rotations_and_cuts [Kubelet] full;
+    view {
+        a_warm_process_observes_without_a_call [Kubelet];
+        what_this_process_did_is_seen_at_once [Kubelet];
+        a_broken_watch_is_read_around [Kubelet] full;
+        a_silent_watch_is_believed_for_its_time_only [Kubelet Clock];
+        a_version_that_has_expired_is_listed_anew [Kubelet Clock];
+        an_ended_pod_leaves_the_endpoints_by_itself [Kubelet];
+        a_pod_that_lost_its_workloads_label_is_its_workloads_all_the_same [Kubelet];
+        a_policy_that_was_opened_is_told [Kubelet];
+        what_is_on_its_way_is_told_from_what_was_stopped [Kubelet];
+        a_strangers_namespace_is_no_absent_one;
     }
     isolation {
         only_pandos_server_and_the_apps_own_pods_reach_an_app [Kubelet Packets AppImage];
