@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use futures::StreamExt;
 use futures::future::{Either, select};
 use futures::stream::FuturesUnordered;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Namespace, Pod};
 use pando_api::{Error, Outcome, WorkloadResult};
 
 use crate::call::{Begun, Call, name};
 use crate::digest::PlanDigest;
-use crate::follow::Follower;
+use crate::follow::Followed;
 use crate::ground::{self, Ground};
 use crate::known::ClusterFacts;
 use crate::leftovers;
@@ -29,11 +29,13 @@ pub(crate) async fn carry_out(
     call: &Call<'_>,
     plan: &Plan,
     facts: &ClusterFacts,
-    live: Option<k8s_openapi::api::core::v1::Namespace>,
+    live: Option<Namespace>,
 ) -> Result<Vec<WorkloadResult>, Error> {
     let pulls = Pulls::of(&plan.workloads);
-    let ground = Box::pin(ground::prepare(call, plan, &pulls, live, &facts.addresses)).await?;
-    let mut keeping = Keeping::of(call, &ground.claims).await?;
+    let seen = if live.is_some() { call.seen().await } else { None };
+    let ground = Box::pin(ground::prepare(call, plan, &pulls, live, seen.as_ref(), &facts.addresses)).await?;
+    let known = seen.map(|seen| seen.volumes).unwrap_or_default();
+    let mut keeping = Keeping::of(call, &ground.claims, &known).await?;
     let started = async {
         leftovers::remove_workloads(call, plan, &ground).await?;
         Workloads { call, plan, facts, pulls: &pulls, ground: &ground }.settle_all().await
@@ -196,8 +198,7 @@ pub(crate) async fn undo(call: &Call<'_>, unfinished: &std::collections::BTreeSe
     if unfinished.is_empty() {
         return Ok(());
     }
-    let mut follower = Follower::start(call.cluster, call.env, &call.namespace(), None);
-    call.listed(&mut follower).await?;
+    let mut follower = call.follow(Followed::Workloads).await?;
     let is_ours = |pod: &&Pod| {
         let start = workload_of_pod(pod).zip(pod_revision(pod));
         let start = start.map(|(workload, revision)| Begun::Start(workload.to_owned(), revision));

@@ -20,9 +20,13 @@ use serde_json::json;
 
 use crate::config::Settings;
 use crate::error;
-use crate::follow::Follower;
+use crate::follow::{Followed, Follower};
 use crate::record::Revision;
+use crate::view::{AppView, Feed, View};
 use crate::{objects, sight};
+
+/// How long what this process wrote may take to be seen in the view before the cluster is asked itself.
+const CATCHING_UP: Duration = Duration::from_secs(1);
 
 /// How long a watch that tells nothing is relied on, while something is waited for.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
@@ -34,6 +38,7 @@ pub(crate) struct Call<'a> {
     pub(crate) settings: &'a Settings,
     pub(crate) context: &'a CallContext,
     pub(crate) app: &'a AppNamespace,
+    view: Option<&'a View>,
     began: Instant,
     stamp: BTreeMap<String, String>,
     /// Values that no text of this call may show.
@@ -60,6 +65,7 @@ impl<'a> Call<'a> {
         settings: &'a Settings,
         context: &'a CallContext,
         app: &'a AppNamespace,
+        view: Option<&'a View>,
     ) -> Self {
         let stamp = match context.request_id.as_str() {
             "" => BTreeMap::new(),
@@ -71,6 +77,7 @@ impl<'a> Call<'a> {
             settings,
             context,
             app,
+            view,
             began: env.now(),
             stamp,
             hidden: Vec::new(),
@@ -241,6 +248,33 @@ impl<'a> Call<'a> {
     /// The records and pods of all workloads, as they are now.
     pub(crate) async fn records_and_pods(&self) -> Result<(Vec<Service>, Vec<Pod>), Error> {
         futures::try_join!(self.ours::<Service>(), self.ours::<Pod>()).map_err(error::unread)
+    }
+
+    /// Lists pods and follows them from then on: by the view where there is one, and otherwise by a watch of its own.
+    pub(crate) async fn follow(&self, followed: Followed) -> Result<Follower, Error> {
+        match self.feed() {
+            Some(feed) => Ok(Follower::fed(feed, followed, self.ours().await.map_err(error::unread)?)),
+            None => {
+                let mut follower = self.follow_alone(followed);
+                self.listed(&mut follower).await?;
+                Ok(follower)
+            }
+        }
+    }
+
+    /// What the view is told of the namespace's pods from now on; `None` where it cannot be relied on.
+    pub(crate) fn feed(&self) -> Option<Feed> {
+        self.view?.follow(&self.namespace())
+    }
+
+    /// Begins to follow pods by a watch of its own. They are not listed yet.
+    pub(crate) fn follow_alone(&self, followed: Followed) -> Follower {
+        Follower::start(self.cluster, self.env, &self.namespace(), followed)
+    }
+
+    /// What there is of the app as the view knows it; `None` where it does not know for sure.
+    pub(crate) async fn seen(&self) -> Option<AppView> {
+        self.view?.current(&self.namespace(), self.within_deadline(CATCHING_UP)).await
     }
 
     /// Waits until the follower was told of all pods once.

@@ -15,7 +15,7 @@ use pando_cluster::names::{label, object, role};
 
 use crate::call::{Begun, Call, name};
 use crate::error::unchanged;
-use crate::follow::Follower;
+use crate::follow::Followed;
 use crate::objects::workload_meta;
 use crate::pod::{APP, Template, pull_policy, pull_secrets};
 use crate::sight;
@@ -45,7 +45,7 @@ pub(crate) async fn image(call: &Call<'_>, template: &Template<'_>, old: &Pod) -
         }
     };
     // Begun only now: what is listed from here on holds the pod, or it is gone.
-    let mut follower = Follower::start(call.cluster, call.env, &call.namespace(), Some(&workload.name));
+    let mut follower = call.follow(Followed::Pod(name(&pod.metadata))).await?;
     let end = wait::follow(call, &workload.name, &mut follower, &pod).await;
     call.delete(&pod).await.map_err(unchanged)?;
     call.finish(&begun);

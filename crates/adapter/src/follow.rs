@@ -31,7 +31,7 @@ use crate::view::Feed;
 pub(crate) struct Follower {
     told: UnboundedReceiver<Told>,
     cluster: Arc<dyn Cluster>,
-    workload: Option<String>,
+    followed: Followed,
     /// By name and identity.
     pods: BTreeMap<Identity, Pod>,
     /// Those of them that were read, and not told of so far.
@@ -49,9 +49,20 @@ pub(crate) struct Follower {
 
 type Identity = (String, Option<String>);
 
+/// Which pods of ours are followed.
+#[derive(Clone, Debug)]
+pub(crate) enum Followed {
+    /// Those that run workloads.
+    Workloads,
+    /// Those that run this workload.
+    Workload(String),
+    /// The one of this name, whatever it is for.
+    Pod(String),
+}
+
 impl Follower {
-    /// Begins to follow by a watch of its own; `workload` narrows it to that workload's pods.
-    pub(crate) fn start(cluster: &Arc<dyn Cluster>, env: &Env, namespace: &str, workload: Option<&str>) -> Self {
+    /// Begins to follow by a watch of its own.
+    pub(crate) fn start(cluster: &Arc<dyn Cluster>, env: &Env, namespace: &str, followed: Followed) -> Self {
         // What is told here may be ended: a stranger's pod that names our workload is none of ours. One of ours whose
         // workload's label was taken off is ours all the same, so labels ask for no more than that.
         let ours = Selector::everything().equals(label::MANAGED_BY, MANAGER);
@@ -65,7 +76,7 @@ impl Follower {
             })
             .await;
         });
-        Self::of(told, cluster.clone(), workload, Some(task))
+        Self::of(told, cluster.clone(), followed, Some(task))
     }
 
     /// Goes on from `listed`, the namespace's pods as the caller listed them, by what the view is told.
@@ -74,9 +85,8 @@ impl Follower {
     /// told. The view's own picture at that moment is not used, since it may be older than the list; neither is a list of the
     /// view that began before this, of which only that is certain. Every change since such a list is told as well, so passing
     /// it over loses nothing.
-    #[cfg_attr(not(test), expect(dead_code, reason = "waiting calls come to be fed by it"))]
-    pub(crate) fn fed(feed: Feed, workload: Option<&str>, listed: Vec<Pod>) -> Self {
-        let mut follower = Self::of(feed.told, feed.cluster, workload, None);
+    pub(crate) fn fed(feed: Feed, followed: Followed, listed: Vec<Pod>) -> Self {
+        let mut follower = Self::of(feed.told, feed.cluster, followed, None);
         follower.list(listed);
         while let Some(Some(told)) = follower.told.next().now_or_never() {
             follower.is_list_old = match &told {
@@ -91,16 +101,11 @@ impl Follower {
         follower
     }
 
-    fn of(
-        told: UnboundedReceiver<Told>,
-        cluster: Arc<dyn Cluster>,
-        workload: Option<&str>,
-        task: Option<Task>,
-    ) -> Self {
+    fn of(told: UnboundedReceiver<Told>, cluster: Arc<dyn Cluster>, followed: Followed, task: Option<Task>) -> Self {
         Self {
             told,
             cluster,
-            workload: workload.map(str::to_owned),
+            followed,
             pods: BTreeMap::new(),
             read: BTreeSet::new(),
             gone: BTreeSet::new(),
@@ -182,8 +187,11 @@ impl Follower {
     }
 
     fn is_followed(&self, pod: &Pod) -> bool {
-        let workload = workload_of_pod(pod);
-        workload.is_some() && self.workload.as_deref().is_none_or(|followed| workload == Some(followed))
+        match &self.followed {
+            Followed::Workloads => workload_of_pod(pod).is_some(),
+            Followed::Workload(workload) => workload_of_pod(pod) == Some(workload),
+            Followed::Pod(wanted) => name(&pod.metadata) == *wanted,
+        }
     }
 
     /// Waits until the pods were listed once.
@@ -353,7 +361,10 @@ mod tests {
             sender.unbounded_send(told).expect("the follower is there");
         }
         let listed = listed.iter().map(|(name, uid)| pod(name, uid, "5")).collect();
-        (Follower::fed(Feed { told, cluster: Arc::new(Holds(read)) }, Some("web"), listed), sender)
+        (
+            Follower::fed(Feed { told, cluster: Arc::new(Holds(read)) }, Followed::Workload("web".to_owned()), listed),
+            sender,
+        )
     }
 
     fn names(follower: &Follower) -> Vec<(&str, &str)> {

@@ -8,7 +8,7 @@ use pando_cluster::names::{label, label_value, role};
 
 use crate::call::Call;
 use crate::error::unchanged;
-use crate::follow::Follower;
+use crate::follow::Followed;
 use crate::ground::Ground;
 use crate::objects::{workload_of_pod, workload_of_record};
 use crate::plan::Plan;
@@ -31,8 +31,7 @@ async fn remove(call: &Call<'_>, workload: &str, ground: &Ground) -> Result<(), 
         call.delete(record).await.map_err(unchanged)?;
     }
     // Listed after the record went: a pod made since our own list cannot have its gate opened any more.
-    let mut follower = Follower::start(call.cluster, call.env, &call.namespace(), None);
-    call.listed(&mut follower).await?;
+    let mut follower = call.follow(Followed::Workloads).await?;
     let pods: Vec<Pod> = follower.pods().filter(|pod| workload_of_pod(pod) == Some(workload)).cloned().collect();
     call.end(&pods, &mut follower).await
 }

@@ -63,7 +63,7 @@ use crate::known::Facts;
 use crate::owned::{GivenUp, Leash};
 use crate::plan::{Plan, Workload};
 use crate::turns::{Turn, Turns};
-use crate::view::Viewed;
+use crate::view::{View, Viewed};
 
 /// A runtime that runs bundles as bare pods, each bundle in a namespace of its own.
 #[derive(Clone, Debug)]
@@ -151,7 +151,7 @@ impl Shared {
     }
 
     fn call<'a>(&'a self, context: &'a CallContext, app: &'a AppNamespace) -> Call<'a> {
-        Call::new(&self.cluster, &self.env, &self.settings, context, app)
+        Call::new(&self.cluster, &self.env, &self.settings, context, app, self.viewed.view())
     }
 
     /// Waits for the bundle's turn, as long as the call may.
@@ -176,7 +176,12 @@ impl Shared {
         call.hide(plan.workloads.iter().flat_map(Workload::secrets));
         let _turn = self.turn(&call).await?;
         let work = async {
-            let facts = async { self.facts.get(&self.cluster, &self.env).await.map_err(error::unread) };
+            let facts = async {
+                match self.viewed.view().and_then(View::facts) {
+                    Some(facts) => Ok(facts),
+                    None => self.facts.get(&self.cluster, &self.env).await.map_err(error::unread),
+                }
+            };
             let (facts, live) = futures::try_join!(facts, ground::look(&call, self.is_absent(&plan.app)))?;
             apply::carry_out(&call, &plan, &facts, live).await
         };

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Namespace, PersistentVolumeClaim, Pod, Service};
@@ -20,9 +19,6 @@ use crate::objects::{workload_of_pod, workload_of_record};
 use crate::record::{Revision, pod_revision};
 use crate::sight::{self, Sight};
 use crate::view::{AppView, View};
-
-/// How long what this process wrote may take to be seen in the view before the cluster is asked itself.
-const CATCHING_UP: Duration = Duration::from_secs(1);
 
 /// Says what is there (S-43 – S-46): from the view, without a call, where that is known to be up to date; otherwise from the
 /// cluster. Then one thing is also done: an ended pod that is still in the endpoints is taken out, as the view does by itself.
@@ -45,7 +41,7 @@ pub(crate) async fn observe(call: &Call<'_>, facts: &Facts, view: Option<&View>)
 /// What the view knows; `None` where it cannot speak for the app.
 async fn seen(call: &Call<'_>, view: Option<&View>) -> Option<(AppView, Arc<ClusterFacts>)> {
     let view = view?;
-    let app = view.current(&call.namespace(), call.within_deadline(CATCHING_UP)).await?;
+    let app = call.seen().await?;
     Some((app, view.facts()?))
 }
 
@@ -64,7 +60,7 @@ async fn read(call: &Call<'_>, namespace: Namespace) -> Result<AppView, ClusterE
         list::<PersistentVolumeClaim>(call, ours()),
         list::<NetworkPolicy>(call, Selector::everything()),
     )?;
-    Ok(AppView { namespace: Some(namespace), records, pods, claims, policies })
+    Ok(AppView { namespace: Some(namespace), records, pods, claims, policies, volumes: Vec::new() })
 }
 
 async fn list<T: Resource>(call: &Call<'_>, labels: Selector) -> Result<Vec<T>, ClusterError> {
@@ -90,7 +86,7 @@ pub(crate) struct Objects<'a> {
 
 impl<'a> Objects<'a> {
     fn of(view: AppView, call: &Call<'a>, cluster: &'a ClusterFacts) -> Self {
-        let AppView { namespace: _, mut records, mut pods, mut claims, policies } = view;
+        let AppView { namespace: _, mut records, mut pods, mut claims, policies, volumes: _ } = view;
         // Helpers, which carry a role, speak for no workload.
         pods.retain(|pod| label_value(&pod.metadata, label::ROLE).is_none() && workload_of_pod(pod).is_some());
         records.retain(|record| workload_of_record(record).is_some());

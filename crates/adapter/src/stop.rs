@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::call::{Call, name, namespace_key};
 use crate::error::{not_made, unchanged, unread};
-use crate::follow::Follower;
+use crate::follow::Followed;
 use crate::ground;
 use crate::objects::workload_of_record;
 use crate::observe::is_ended_and_named;
@@ -46,8 +46,7 @@ async fn end_all(call: &Call<'_>) -> Result<(), Error> {
         raise(call, &workload).await?;
     }
     // Listed after the records were raised: whoever creates a pod later reads a record that names another revision.
-    let mut follower = Follower::start(call.cluster, call.env, &call.namespace(), None);
-    call.listed(&mut follower).await?;
+    let mut follower = call.follow(Followed::Workloads).await?;
     let running: Vec<Pod> = follower.pods().filter(|pod| is_to_end(pod)).cloned().collect();
     call.end(&running, &mut follower).await
 }
@@ -142,8 +141,7 @@ async fn empty(call: &Call<'_>) -> Result<(), Error> {
     for record in call.ours::<Service>().await.map_err(unread)?.iter().filter(|it| workload_of_record(it).is_some()) {
         call.delete(record).await.map_err(unchanged)?;
     }
-    let mut follower = Follower::start(call.cluster, call.env, &call.namespace(), None);
-    call.listed(&mut follower).await?;
+    let mut follower = call.follow(Followed::Workloads).await?;
     let is_own = |pod: &&Pod| objects::workload_of_pod(pod).is_some();
     let own: Vec<Pod> = follower.pods().filter(is_own).cloned().collect();
     call.end(&own, &mut follower).await?;

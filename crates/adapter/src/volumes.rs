@@ -24,9 +24,18 @@ pub(crate) struct Keeping<'a, 'c> {
 }
 
 impl<'a, 'c> Keeping<'a, 'c> {
-    /// Begins with these claims; keeps at once what is bound already.
-    pub(crate) async fn of(call: &'a Call<'c>, claims: &[PersistentVolumeClaim]) -> Result<Self, Error> {
-        let open = claims.iter().map(|claim| (name(&claim.metadata), claim.clone())).collect();
+    /// Begins with these claims; keeps at once what is bound already. `known` are volumes as the view has them.
+    pub(crate) async fn of(
+        call: &'a Call<'c>,
+        claims: &[PersistentVolumeClaim],
+        known: &[PersistentVolume],
+    ) -> Result<Self, Error> {
+        let is_kept = |claim: &PersistentVolumeClaim| {
+            let is_bound = bound_volume(claim).is_some();
+            is_bound && known.iter().any(|volume| belongs_to(volume, claim) && is_retained(volume))
+        };
+        let open = claims.iter().filter(|claim| !is_kept(claim));
+        let open = open.map(|claim| (name(&claim.metadata), claim.clone())).collect();
         let mut keeping = Self { call, open };
         keeping.keep_bound().await?;
         Ok(keeping)

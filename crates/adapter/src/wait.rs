@@ -9,7 +9,7 @@ use pando_cluster::env::Instant;
 use pando_cluster::{LogRequest, budget};
 
 use crate::call::{Call, name};
-use crate::follow::Follower;
+use crate::follow::{Followed, Follower};
 use crate::pod::APP;
 use crate::sight::{self, Patience, Sight, Trouble};
 
@@ -89,20 +89,28 @@ pub(crate) struct Dependency<'a> {
     pub(crate) pod: &'a Pod,
 }
 
+impl Dependency<'_> {
+    /// Whether it can tell that it is ready and had not done so.
+    pub(crate) fn is_to_be_waited_for(&self) -> bool {
+        self.has_health && !sight::is_ready(self.pod)
+    }
+}
+
 /// Waits until the dependencies are ready, and answers those that did not become so in time or have ended. One without a health
 /// check has nothing to wait for: it runs (S-37).
 pub(crate) async fn for_dependencies(call: &Call<'_>, workload: &str, dependencies: &[Dependency<'_>]) -> Vec<String> {
-    let waiting = dependencies.iter().filter(|it| it.has_health && !sight::is_ready(it.pod)).map(|dependency| async {
+    let waited_for = || dependencies.iter().filter(|dependency| dependency.is_to_be_waited_for());
+    let ready = futures::future::join_all(waited_for().map(|dependency| async {
         call.tell(workload, "waiting", &format!("{} to be ready", dependency.workload));
         is_ready_in_time(call, dependency).await
-    });
-    let ready = futures::future::join_all(waiting).await;
-    let waited_for = dependencies.iter().filter(|it| it.has_health && !sight::is_ready(it.pod));
-    waited_for.zip(ready).filter(|(_, ready)| !ready).map(|(dependency, _)| dependency.workload.to_owned()).collect()
+    }));
+    let ready = ready.await;
+    waited_for().zip(ready).filter(|(_, ready)| !ready).map(|(dependency, _)| dependency.workload.to_owned()).collect()
 }
 
 async fn is_ready_in_time(call: &Call<'_>, dependency: &Dependency<'_>) -> bool {
-    let mut follower = Follower::start(call.cluster, call.env, &call.namespace(), Some(dependency.workload));
+    // Without a list nothing is known of it: then it is started all the same, and named.
+    let Ok(mut follower) = call.follow(Followed::Workload(dependency.workload.to_owned())).await else { return false };
     let begun = call.env.now();
     let limit = call.within_deadline(budget::DEPENDENCY_READY);
     let mut last = dependency.pod.clone();

@@ -90,16 +90,28 @@ fn object(kind: Kind, number: usize) -> Object {
     };
     let spec = match kind {
         Kind::Pod => return whole(kind, pod(meta("web-12"))),
-        Kind::Service => json!({"clusterIP": "None", "clusterIPs": ["None"], "selector": labels, "publishNotReadyAddresses": true, "type": "ClusterIP",
-            "ports": [{"name": "tcp-80", "port": 80, "protocol": "TCP", "targetPort": 80}], "sessionAffinity": "None"}),
-        Kind::NetworkPolicy => json!({"podSelector": {}, "policyTypes": ["Ingress", "Egress"], "ingress": [{"from": [{"podSelector": {}}]}],
-            "egress": [{"to": [{"podSelector": {}}]}, {"to": [{"ipBlock": {"cidr": "0.0.0.0/0", "except": ["10.96.0.0/16", "10.244.0.0/16", "169.254.0.0/16"]}}]}]}),
+        Kind::Service => {
+            json!({"clusterIP": "None", "clusterIPs": ["None"], "selector": labels, "publishNotReadyAddresses": true, "type": "ClusterIP",
+            "ports": [{"name": "tcp-80", "port": 80, "protocol": "TCP", "targetPort": 80}], "sessionAffinity": "None"})
+        }
+        Kind::NetworkPolicy => {
+            json!({"podSelector": {}, "policyTypes": ["Ingress", "Egress"], "ingress": [{"from": [{"podSelector": {}}]}],
+            "egress": [{"to": [{"podSelector": {}}]}, {"to": [{"ipBlock": {"cidr": "0.0.0.0/0", "except": ["10.96.0.0/16", "10.244.0.0/16", "169.254.0.0/16"]}}]}]})
+        }
         Kind::EndpointSlice => {
             let meta = json!({"name": "kubernetes", "namespace": "default"});
-            return whole(kind, json!({"metadata": meta, "addressType": "IPv4", "endpoints": [{"addresses": ["172.18.0.2"]}], "ports": [{"port": 6443}]}));
+            return whole(
+                kind,
+                json!({"metadata": meta, "addressType": "IPv4", "endpoints": [{"addresses": ["172.18.0.2"]}], "ports": [{"port": 6443}]}),
+            );
         }
-        Kind::Node => return whole(kind, json!({"metadata": {"name": format!("node-{number}"), "uid": uid, "resourceVersion": "1"},
-            "status": {"conditions": [{"type": "Ready", "status": "True"}], "addresses": [{"type": "InternalIP", "address": format!("172.18.{}.{}", number / 250, number % 250)}]}})),
+        Kind::Node => {
+            return whole(
+                kind,
+                json!({"metadata": {"name": format!("node-{number}"), "uid": uid, "resourceVersion": "1"},
+            "status": {"conditions": [{"type": "Ready", "status": "True"}], "addresses": [{"type": "InternalIP", "address": format!("172.18.{}.{}", number / 250, number % 250)}]}}),
+            );
+        }
         _ => json!({}),
     };
     let name = match kind {
@@ -122,7 +134,8 @@ fn pod(meta: Value) -> Value {
         json!({"name": name, "image": "docker.io/library/web:1.37", "imageID": format!("docker.io/library/web@sha256:{}", "ab".repeat(32)),
             "containerID": format!("containerd://{}", "cd".repeat(32)), "ready": true, "restartCount": 0, "started": true, "lastState": {}, "state": state})
     };
-    let resources = json!({"limits": {"cpu": "500m", "memory": "268435456"}, "requests": {"cpu": "500m", "memory": "268435456"}});
+    let resources =
+        json!({"limits": {"cpu": "500m", "memory": "268435456"}, "requests": {"cpu": "500m", "memory": "268435456"}});
     let container = |name: &str| {
         json!({"name": name, "image": "web:1.37", "imagePullPolicy": "IfNotPresent", "command": ["sh", "-c", "x".repeat(200)], "resources": resources,
             "envFrom": [{"secretRef": {"name": "pando-env-web"}}], "terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File",
@@ -171,7 +184,11 @@ async fn measure() -> Result<(), Box<dyn Error>> {
     runtime.warm().await?;
     let warmed = env.now().since(began);
     let (after, most) = memory();
-    println!("{apps} apps, a pod of {pod} bytes each: {} MiB, at most {} MiB, after {warmed:?}", after - before, most - before);
+    println!(
+        "{apps} apps, a pod of {pod} bytes each: {} MiB, at most {} MiB, after {warmed:?}",
+        after - before,
+        most - before
+    );
     let context = CallContext::new("example");
     let began = env.now();
     let looks = 1_000.min(apps);

@@ -16,6 +16,7 @@ use crate::error::{not_made, unchanged, unread};
 use crate::objects;
 use crate::plan::{Plan, Workload};
 use crate::pull::Pulls;
+use crate::view::AppView;
 
 /// The Secrets of an app, as they were found or made.
 pub(super) struct Secrets {
@@ -112,15 +113,20 @@ pub(super) async fn files(call: &Call<'_>, plan: &Plan, fresh: bool) -> Result<V
 }
 
 /// Makes the claims of the plan's volumes. Those of volumes that left the plan stay (S-40).
-pub(super) async fn claims(call: &Call<'_>, plan: &Plan, fresh: bool) -> Result<Vec<PersistentVolumeClaim>, Error> {
+pub(super) async fn claims(
+    call: &Call<'_>,
+    plan: &Plan,
+    seen: Option<&AppView>,
+    fresh: bool,
+) -> Result<Vec<PersistentVolumeClaim>, Error> {
     if plan.volumes.is_empty() {
         return Ok(Vec::new());
     }
     let request = call.list_request(Kind::PersistentVolumeClaim);
-    let live: Vec<PersistentVolumeClaim> = if fresh {
-        Vec::new()
-    } else {
-        call.with_young_rights(|| call.cluster.list_all(&request)).await.map_err(unread)?.0
+    let live: Vec<PersistentVolumeClaim> = match seen {
+        _ if fresh => Vec::new(),
+        Some(seen) => seen.claims.clone(),
+        None => call.with_young_rights(|| call.cluster.list_all(&request)).await.map_err(unread)?.0,
     };
     let live = &live;
     try_join_all(plan.volumes.iter().map(|volume| claim(call, volume, named(live, &volume.claim_name())))).await

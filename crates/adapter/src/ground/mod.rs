@@ -6,6 +6,7 @@ mod contents;
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, PersistentVolumeClaim, Pod, ResourceQuota, Secret, Service};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use pando_api::{Code, Error};
 use pando_cluster::converge::{Change, ConvergeError, Known, Quantity};
@@ -22,6 +23,7 @@ use crate::plan::Plan;
 use crate::pull::Pulls;
 use crate::record::Revision;
 use crate::start;
+use crate::view::AppView;
 
 /// How often the namespace may come and go under our hands before we give up.
 const ROUNDS: u32 = 5;
@@ -73,6 +75,7 @@ pub(crate) async fn prepare(
     plan: &Plan,
     pulls: &Pulls<'_>,
     live: Option<Namespace>,
+    seen: Option<&AppView>,
     addresses: &ClusterAddresses,
 ) -> Result<Ground, Error> {
     call.tell("", "preparing the namespace", "");
@@ -82,15 +85,20 @@ pub(crate) async fn prepare(
     let account = objects::service_account(call.app);
     let policy = default_policy(call.app, &call.settings.network, addresses, Egress::Open);
     let account = async { call.ensure(&account, known().known()).await.map_err(not_made) };
-    let policy = async { call.ensure(&policy, known().known()).await.map_err(not_made) };
+    let seen = seen.filter(|_| !fresh);
+    let known_policy = match seen.and_then(|seen| default_policy_of(seen)) {
+        Some(policy) => Known::Live(Box::new(policy.clone())),
+        None => known().known(),
+    };
+    let policy = async { call.ensure(&policy, known_policy).await.map_err(not_made) };
     let (_, _, quota_is_wide, secrets, idle_files, claims, workloads) = futures::try_join!(
         account,
         policy,
         widen_quota(call, plan, fresh),
         contents::secrets(call, plan, pulls, fresh),
         contents::files(call, plan, fresh),
-        contents::claims(call, plan, fresh),
-        workloads(call, plan, fresh)
+        contents::claims(call, plan, seen, fresh),
+        workloads(call, plan, seen, fresh)
     )?;
     let Workloads { raised, records, pods } = workloads;
     let standing = plan.workloads.iter().zip(secrets.environments).zip(raised).map(|((workload, env), raised)| {
@@ -319,10 +327,19 @@ struct Workloads {
     pods: Vec<Pod>,
 }
 
-/// All records and pods of the namespace. Where this call made the namespace there are none, and the records are made instead.
-async fn workloads(call: &Call<'_>, plan: &Plan, fresh: bool) -> Result<Workloads, Error> {
+/// The app's policy as the view has it.
+fn default_policy_of(seen: &AppView) -> Option<&NetworkPolicy> {
+    seen.policies.iter().find(|policy| policy.metadata.name.as_deref() == Some(object::DEFAULT_POLICY))
+}
+
+/// All records and pods of the namespace, from the view where it knows them: whatever is to be ended or begun by them is read
+/// again. Where this call made the namespace there are none, and the records are made instead.
+async fn workloads(call: &Call<'_>, plan: &Plan, seen: Option<&AppView>, fresh: bool) -> Result<Workloads, Error> {
     if !fresh {
-        let (records, pods) = call.records_and_pods().await?;
+        let (records, pods) = match seen {
+            Some(seen) => (seen.records.clone(), seen.pods.clone()),
+            None => call.records_and_pods().await?,
+        };
         return Ok(Workloads { raised: vec![None; plan.workloads.len()], records, pods });
     }
     let revision = Revision::default().next();

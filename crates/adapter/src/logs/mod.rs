@@ -44,7 +44,7 @@ use self::reading::{Reading, Source, Step};
 use crate::call::Call;
 use crate::check;
 use crate::error::unread;
-use crate::follow::Follower;
+use crate::follow::{Followed, Follower};
 use crate::ground;
 use crate::objects::workload_of;
 use crate::record::Revision;
@@ -164,7 +164,8 @@ impl Source {
         if !self.is_raised(after).await? {
             return Ok(None);
         }
-        let mut follower = Follower::start(&self.cluster, &self.env, &self.namespace, Some(&self.workload));
+        let mut follower =
+            Follower::start(&self.cluster, &self.env, &self.namespace, Followed::Workload(self.workload.clone()));
         follower.listed(&self.env, budget::TRYING).await.map_err(|trouble| match trouble {
             Some(trouble) => unread(trouble),
             None => Error::new(Code::AdapterUnavailable, "the workload's pods could not be listed in time"),

@@ -28,24 +28,21 @@ impl Starter<'_> {
         if !raised {
             return Ok(Tried::Overtaken);
         }
-        let mut follower = self.follower();
         let desired = pod(&self.template, revision);
         let begun = Begun::Start(self.workload().to_owned(), revision);
-        self.call.begin(begun.clone());
-        // In a namespace that this call made there is nothing to end first; if there is all the same, it goes before the
-        // gate opens. Elsewhere the old pod's object is gone before the new one exists.
-        let made = if fresh {
-            let (listed, made) = futures::join!(self.call.listed(&mut follower), self.call.create(&desired));
-            listed.and(Ok(made))
+        let (mut follower, made) = if fresh {
+            self.create_alone(&desired, begun).await?
         } else {
-            self.call.listed(&mut follower).await?;
+            // The old pod's object is gone before the new one exists.
+            let mut follower = self.call.follow(self.followed()).await?;
             if has_newer(&follower, revision) {
                 return Ok(Tried::Overtaken);
             }
             self.end_older(&mut follower, revision).await?;
-            Ok(self.call.create(&desired).await)
+            self.call.begin(begun);
+            (follower, self.call.create(&desired).await)
         };
-        let made = match made? {
+        let made = match made {
             Ok(made) => made,
             Err(error) if error.is_already_exists() => return Ok(Tried::Overtaken),
             // The pods of callers that met each other count until they are gone; a pod alone always fits.
@@ -70,6 +67,20 @@ impl Starter<'_> {
             Before::Ended => Outcome::StartedAgain,
         };
         self.follow(follower, &opened, &outcome).await
+    }
+
+    /// Creates the pod in a namespace that this call made: there is nothing to end first. If there is all the same, it is told, and
+    /// goes before the gate opens.
+    async fn create_alone(&self, desired: &Pod, begun: Begun) -> Result<(Follower, Result<Pod, ClusterError>), Error> {
+        self.call.begin(begun);
+        if let Some(feed) = self.call.feed() {
+            let made = self.call.create(desired).await;
+            return Ok((Follower::fed(feed, self.followed(), Vec::new()), made));
+        }
+        let mut follower = self.call.follow_alone(self.followed());
+        let (listed, made) = futures::join!(self.call.listed(&mut follower), self.call.create(desired));
+        listed?;
+        Ok((follower, made))
     }
 
     /// Ends what runs, or could come to run, of older revisions, and waits until it is gone. Ended pods stay for their logs.

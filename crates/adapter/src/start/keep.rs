@@ -37,8 +37,7 @@ impl Starter<'_> {
         if others.is_empty() && running {
             return Ok(self.settled(Outcome::Unchanged, None, pod.clone()));
         }
-        let mut follower = self.follower();
-        self.call.listed(&mut follower).await?;
+        let mut follower = self.call.follow(self.followed()).await?;
         self.call.end(&others, &mut follower).await?;
         if running {
             return Ok(self.settled(Outcome::Unchanged, None, pod.clone()));
@@ -107,8 +106,7 @@ impl Starter<'_> {
 
     /// Gives a start that somebody else seems to be making the time to end.
     pub(super) async fn leave_alone(&self, pod: &Pod) -> Result<(), Error> {
-        let mut follower = self.follower();
-        self.call.listed(&mut follower).await?;
+        let mut follower = self.call.follow(self.followed()).await?;
         let moved = async {
             while follower.same(&pod.metadata).is_some_and(sight::is_gated) {
                 follower.next().await;

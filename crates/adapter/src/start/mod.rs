@@ -14,7 +14,7 @@ pub(crate) use self::service::make_record;
 
 use crate::adopt::Adoption;
 use crate::call::Call;
-use crate::follow::Follower;
+use crate::follow::Followed;
 use crate::ground::Standing;
 use crate::pod::{Template, image_of, pod_name};
 use crate::record::{Before, Revision, Seen, Step, Wanted, decide, is_after};
@@ -22,7 +22,7 @@ use crate::wait::{self, Dependency};
 use crate::{fetch, objects, sight};
 
 /// How often a start may be overtaken by another caller before we give up.
-const ROUNDS: u32 = 8;
+const ROUNDS: u32 = 10;
 
 /// A workload, and what it takes to make it run.
 pub(crate) struct Starter<'a> {
@@ -48,7 +48,7 @@ impl Starter<'_> {
     /// Makes the workload run, unless it does already. `records` and `pods` are the namespace's, listed a moment ago.
     pub(crate) async fn settle(&self, mut records: Vec<Service>, mut pods: Vec<Pod>) -> Result<Settled, Error> {
         let mut raised = self.standing.raised;
-        let (mut prepared, mut patient) = (false, true);
+        let (mut listed, mut prepared, mut patient) = (raised.is_some(), false, true);
         let mut unready = Vec::new();
         for round in 0..ROUNDS {
             let record = records.iter().find(|record| objects::workload_of_record(record) == Some(self.workload()));
@@ -56,12 +56,17 @@ impl Starter<'_> {
                 pods.iter().filter(|pod| objects::workload_of_pod(pod) == Some(self.workload())).cloned().collect();
             let seen = Seen { record, pods: &own };
             let step = self.decide(seen);
+            // Pods are ended and begun only by what was read in full a moment ago.
+            if !matches!(step, Step::Keep { .. }) && !std::mem::replace(&mut listed, true) {
+                (records, pods) = self.call.records_and_pods().await?;
+                continue;
+            }
             if !prepared && !matches!(step, Step::Keep { .. } | Step::Adopt { .. }) {
-                unready = wait::for_dependencies(self.call, self.workload(), &self.dependencies).await;
-                prepared = self.pull_first(&own).await?;
-                if raised.is_none() {
-                    // The lists are older than all that waiting.
-                    (records, pods) = self.call.records_and_pods().await?;
+                let preparation = self.prepare(&own).await?;
+                prepared = preparation.is_done;
+                unready = preparation.unready;
+                listed = raised.is_some() || !preparation.took_time;
+                if !listed {
                     continue;
                 }
             }
@@ -105,14 +110,18 @@ impl Starter<'_> {
         decide(seen, Wanted { digest: self.template.digest, key_lost, adopts: &adopts })
     }
 
-    /// Before the running version is ended, the new one's image is had (S-79). `false` when that is to be tried again.
-    async fn pull_first(&self, own: &[Pod]) -> Result<bool, Error> {
-        match own.iter().find(|pod| sight::is_running(pod, false)) {
-            Some(old) if image_of(old) != Some(self.template.workload.image.as_str()) => {
-                fetch::image(self.call, &self.template, old).await
-            }
-            _ => Ok(true),
-        }
+    /// What comes before a start: those that the workload depends on are ready (S-37), and while an older version runs the new
+    /// one's image is had (S-79).
+    async fn prepare(&self, own: &[Pod]) -> Result<Preparation, Error> {
+        let waits = self.dependencies.iter().any(Dependency::is_to_be_waited_for);
+        let unready = wait::for_dependencies(self.call, self.workload(), &self.dependencies).await;
+        let image = self.template.workload.image.as_str();
+        let old = own.iter().find(|pod| sight::is_running(pod, false) && image_of(pod) != Some(image));
+        let is_done = match old {
+            Some(old) => fetch::image(self.call, &self.template, old).await?,
+            None => true,
+        };
+        Ok(Preparation { unready, took_time: waits || old.is_some(), is_done })
     }
 
     fn ended_by_another(&self, revision: Revision) -> Error {
@@ -128,6 +137,15 @@ impl Starter<'_> {
             format!("other calls kept starting or ending workload {workload:?} of {app} while this one tried to");
         Error::new(Code::AdapterFailed, message).remedy("apply again when no other apply of this bundle is in progress")
     }
+}
+
+/// What came of preparing a start.
+struct Preparation {
+    unready: Vec<String>,
+    /// What was read before is old.
+    took_time: bool,
+    /// `false` when it is to be done again.
+    is_done: bool,
 }
 
 /// Whether a stop or a removal took the pod of that start: its record is gone or was raised since, and nobody starts another.
@@ -163,7 +181,7 @@ impl Starter<'_> {
         Tried::Settled(Box::new(Settled { result, pod: Box::new(pod) }))
     }
 
-    fn follower(&self) -> Follower {
-        Follower::start(self.call.cluster, self.call.env, &self.call.namespace(), Some(self.workload()))
+    fn followed(&self) -> Followed {
+        Followed::Workload(self.workload().to_owned())
     }
 }

@@ -51,6 +51,16 @@ impl Kept {
     }
 }
 
+/// Where an object is kept. A volume has no namespace; it is kept with its claim's.
+fn place(object: &Object) -> ObjectKey {
+    let mut key = object.key();
+    if let Object::PersistentVolume(volume) = object {
+        let holder = volume.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref());
+        key.namespace = holder.and_then(|holder| holder.namespace.clone());
+    }
+    key
+}
+
 /// What a watch tells of one object.
 #[derive(Clone, Debug)]
 pub(super) struct Heard {
@@ -62,6 +72,6 @@ pub(super) struct Heard {
 
 impl Heard {
     pub(super) fn of(object: Object) -> Self {
-        Self { key: object.key(), repair: hygiene::needed(&object), kept: Kept::of(pruned(object)) }
+        Self { key: place(&object), repair: hygiene::needed(&object), kept: Kept::of(pruned(object)) }
     }
 }

@@ -170,7 +170,8 @@ impl Mirror {
 /// Which objects of a kind are kept. A policy may be told before its namespace is: what an app's namespace may be called
 /// decides, not whether there is one.
 pub(super) fn is_wanted(key: &ObjectKey) -> bool {
-    key.kind != Kind::NetworkPolicy || key.namespace.as_deref().is_some_and(may_be_an_apps)
+    !matches!(key.kind, Kind::NetworkPolicy | Kind::PersistentVolume)
+        || key.namespace.as_deref().is_some_and(may_be_an_apps)
 }
 
 /// Whether an app's namespace may be called so.

@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use futures::channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
-use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolumeClaim, Pod, Service};
+use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, Service};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use pando_api::{Code, Error};
 use pando_cluster::env::Task;
@@ -43,8 +43,8 @@ pub(crate) use self::viewed::Viewed;
 use self::writes::Write;
 use crate::known::ClusterFacts;
 
-/// The kinds that are watched. Volumes themselves join them here, in [`request`] and in [`hygiene::needed`].
-const KINDS: [Kind; 7] = [
+/// The kinds that are watched.
+const KINDS: [Kind; 8] = [
     Kind::Namespace,
     Kind::Node,
     Kind::Pod,
@@ -52,6 +52,7 @@ const KINDS: [Kind; 7] = [
     Kind::PersistentVolumeClaim,
     Kind::NetworkPolicy,
     Kind::EndpointSlice,
+    Kind::PersistentVolume,
 ];
 
 /// How many repairs are under way at once: many pods end together when a node goes.
@@ -94,6 +95,8 @@ pub(crate) struct AppView {
     pub(crate) claims: Vec<PersistentVolumeClaim>,
     /// Network policies, of whomever.
     pub(crate) policies: Vec<NetworkPolicy>,
+    /// Volumes that are bound to claims in its namespace, or were.
+    pub(crate) volumes: Vec<PersistentVolume>,
 }
 
 /// What happens to the pods of a namespace from a moment on.
@@ -205,7 +208,6 @@ impl View {
     }
 
     /// What happens to the namespace's pods from now on; `None` when the watch cannot be relied on.
-    #[expect(dead_code, reason = "waiting calls come to be fed by it")]
     pub(crate) fn follow(&self, namespace: &str) -> Option<Feed> {
         let told = self.shared.state().follow(namespace, self.shared.env.now())?;
         Some(Feed { told, cluster: self.shared.cluster.clone() })

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{
     Container, ContainerStatus, Namespace, NamespaceSpec, NamespaceStatus, Node, NodeSpec, NodeStatus,
-    PersistentVolumeClaim, Pod, PodCondition, PodSpec, PodStatus, Probe,
+    PersistentVolume, PersistentVolumeClaim, PersistentVolumeSpec, Pod, PodCondition, PodSpec, PodStatus, Probe,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use pando_cluster::Object;
@@ -23,6 +23,7 @@ pub(super) fn pruned(object: Object) -> Object {
         Object::Node(node) => self::node(*node).into(),
         Object::Namespace(namespace) => self::namespace(*namespace).into(),
         Object::PersistentVolumeClaim(claim) => self::claim(*claim).into(),
+        Object::PersistentVolume(volume) => self::volume(*volume).into(),
         // Small ones, which are compared as a whole.
         mut other => {
             let meta = std::mem::take(other.meta_mut());
@@ -121,6 +122,20 @@ fn namespace(namespace: Namespace) -> Namespace {
 
 fn claim(claim: PersistentVolumeClaim) -> PersistentVolumeClaim {
     PersistentVolumeClaim { metadata: meta(claim.metadata), ..claim }
+}
+
+/// Whose a volume is, and whether it stays. Where its data lies may hold what opens it.
+fn volume(volume: PersistentVolume) -> PersistentVolume {
+    let spec = |spec: PersistentVolumeSpec| PersistentVolumeSpec {
+        claim_ref: spec.claim_ref,
+        persistent_volume_reclaim_policy: spec.persistent_volume_reclaim_policy,
+        capacity: spec.capacity,
+        access_modes: spec.access_modes,
+        storage_class_name: spec.storage_class_name,
+        volume_mode: spec.volume_mode,
+        ..PersistentVolumeSpec::default()
+    };
+    PersistentVolume { metadata: meta(volume.metadata), spec: volume.spec.map(spec), status: volume.status }
 }
 
 /// Who an object is, whose it is, and what we noted on it.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use futures::channel::mpsc::UnboundedReceiver;
 use futures::channel::oneshot;
-use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolumeClaim, Pod, Service};
+use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use pando_cluster::env::Instant;
@@ -146,6 +146,7 @@ impl State {
             pods: self.within::<Pod>(namespace)?,
             claims: self.within::<PersistentVolumeClaim>(namespace)?,
             policies: self.within::<NetworkPolicy>(namespace)?,
+            volumes: self.within::<PersistentVolume>(namespace)?,
         })
     }
 

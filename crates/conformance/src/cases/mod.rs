@@ -221,6 +221,7 @@ pub const CASES: &[Case] = cases! {
         a_slow_reader_is_told_what_it_lost [Memory];
         a_rotation_in_a_cut_is_told_as_a_gap [Memory];
         a_hundred_thousand_lines_over_rotations_and_cuts [Kubelet] full;
+    }
     view {
         a_warm_process_observes_without_a_call [Kubelet];
         what_this_process_did_is_seen_at_once [Kubelet];
