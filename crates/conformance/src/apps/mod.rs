@@ -80,7 +80,7 @@ impl<'a> App<'a> {
     }
 
     /// The same app, seen by way of `cluster`.
-    pub(crate) fn through(&self, cluster: std::sync::Arc<dyn pando_cluster::Cluster>) -> Self {
+    pub(crate) fn by_way_of(&self, cluster: Arc<dyn Cluster>) -> Self {
         let runtime = KubernetesRuntime::new(settings(&json!({})), cluster, self.bed.env().clone());
         Self { bed: self.bed, runtime, id: self.id.clone(), namespace: self.namespace.clone() }
     }

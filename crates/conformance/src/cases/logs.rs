@@ -246,7 +246,7 @@ pub(super) async fn a_log_that_is_cut_anywhere_is_read_once_and_in_order(bed: &d
                     2 => Tear::Cut(at + 17),
                     _ => Tear::Not,
                 };
-                let torn = app.through(Torn::new(bed.cluster(), 1 + at % 7, tears));
+                let torn = app.by_way_of(Torn::new(bed.cluster(), 1 + at % 7, tears));
                 let read = bytes(&torn, &LogOptions { follow, ..LogOptions::default() }).await;
                 assert!(read == whole, "{:?}, {follow}: {read:?}", tear(at));
             }
@@ -262,7 +262,7 @@ pub(super) async fn a_log_that_falls_silent_is_asked_for_again(bed: &dyn Bed) {
         let tears = move |answer, _: &LogRequest| if answer == 0 { Tear::Silence(length) } else { Tear::Not };
         let torn = Torn::new(bed.cluster(), 10, tears);
         let cluster: Arc<dyn Cluster> = torn.clone();
-        assert_eq!(text(&app.through(cluster), &followed()).await, "one\ntwo\nthree\n", "silent after {length}");
+        assert_eq!(text(&app.by_way_of(cluster), &followed()).await, "one\ntwo\nthree\n", "silent after {length}");
         assert!(torn.answers() > 1);
     }
 }
@@ -274,7 +274,7 @@ pub(super) async fn a_node_that_cannot_follow_is_asked_again_and_again(bed: &dyn
     let tears = |_, request: &LogRequest| {
         if request.follow { Tear::Words("failed to create fsnotify watcher: too many open files") } else { Tear::Not }
     };
-    let polled = app.through(Torn::new(bed.cluster(), 4096, tears));
+    let polled = app.by_way_of(Torn::new(bed.cluster(), 4096, tears));
     assert_eq!(numbers(&lines(&polled, &followed()).await), (1..=2000).collect::<Vec<_>>());
 }
 
@@ -287,7 +287,7 @@ pub(super) async fn a_nodes_words_are_no_output(bed: &dyn Bed) {
         "failed to try resolving symlinks in path \"/var/log/pods/a_b_c/app/0.log\": no such file or directory\n",
     ] {
         for options in [LogOptions::default(), followed()] {
-            let gone = app.through(Torn::new(bed.cluster(), 7, move |_, _| Tear::Words(words)));
+            let gone = app.by_way_of(Torn::new(bed.cluster(), 7, move |_, _| Tear::Words(words)));
             let log = open(&gone, &options).await.expect("the log opens");
             let error = log.try_collect::<Vec<_>>().await.expect_err("there is no log");
             assert_eq!(error.code, Code::NotFound, "{error}");
@@ -358,7 +358,7 @@ pub(super) async fn a_rotation_in_a_cut_is_told_as_a_gap(bed: &dyn Bed) {
     app.apply(&app.plan(&counts)).await;
     let pod = pod_name(&app.pod().await);
     let tears = |answer, _: &LogRequest| if answer == 0 { Tear::Silence(3000) } else { Tear::Not };
-    let torn = app.through(Torn::new(bed.cluster(), 100, tears));
+    let torn = app.by_way_of(Torn::new(bed.cluster(), 100, tears));
     let (read, ()) = join(events(&torn, &followed()), async {
         bed.env().sleep(Duration::from_secs(3)).await;
         assert!(memory.fake().rotate_log(&pod, "app"));
@@ -384,7 +384,7 @@ pub(super) async fn a_hundred_thousand_lines_over_rotations_and_cuts(bed: &dyn B
     };
     let torn = Torn::new(bed.cluster(), 64 * 1024, tears);
     let cluster: Arc<dyn Cluster> = torn.clone();
-    let lines = lines(&app.through(cluster), &followed()).await;
+    let lines = lines(&app.by_way_of(cluster), &followed()).await;
     assert!(torn.answers() > 4, "it was cut {} times", torn.answers());
     assert!(numbers(&lines).into_iter().eq(1..=count), "each number once and in order");
 }
