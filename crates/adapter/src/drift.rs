@@ -116,14 +116,9 @@ fn unlabelled(pod: &Pod) -> Option<String> {
 /// The policy as JSON, without what its rules for the outside leave out.
 fn rules(policy: &NetworkPolicy) -> Value {
     let mut policy = policy.clone();
-    for block in policy
-        .spec
-        .iter_mut()
-        .flat_map(|spec| spec.egress.iter_mut().flatten())
-        .filter(|it| it.ports.is_none())
-        .flat_map(|rule| rule.to.iter_mut().flatten())
-        .filter_map(|peer| peer.ip_block.as_mut())
-    {
+    let rules = policy.spec.iter_mut().flat_map(|spec| spec.egress.iter_mut().flatten());
+    let peers = rules.filter(|rule| rule.ports.is_none()).flat_map(|rule| rule.to.iter_mut().flatten());
+    for block in peers.filter_map(|peer| peer.ip_block.as_mut()) {
         block.except = None;
     }
     serde_json::to_value(&policy).unwrap_or_default()
@@ -193,58 +188,44 @@ mod tests {
         assert_eq!(told(vec![gone]), [""; 0], "a node that went leaves nothing open");
     }
 
+    /// Adds a rule to a part of the policy.
+    fn add(spec: &mut Value, part: &str, rule: Value) {
+        spec[part].as_array_mut().expect("rules").push(rule);
+    }
+
+    /// Leaves exactly these ranges out of the outside, whose rule is the last.
+    fn leave_out(spec: &mut Value, ranges: &[&str]) {
+        let rules = spec["egress"].as_array_mut().expect("rules");
+        rules.last_mut().expect("an outside rule")["to"][0]["ipBlock"]["except"] = json!(ranges);
+    }
+
+    type Change = fn(&mut Value);
+
     #[test]
     fn every_way_to_open_the_policy_is_told() {
-        let nodes = ["172.18.0.3", "172.18.0.4"];
-        // The outside is the last rule.
-        fn outside(spec: &mut Value) -> &mut Value {
-            let rules = spec["egress"].as_array_mut().expect("rules");
-            &mut rules.last_mut().expect("an outside rule")["to"][0]["ipBlock"]
-        }
-        type Change = fn(&mut Value);
         let rows: [(&str, Change, &str); 9] = [
             ("anybody in", |spec| spec["ingress"] = json!([{}]), "(ingress)"),
-            (
-                "one more in",
-                |spec| {
-                    spec["ingress"].as_array_mut().expect("rules").push(json!({"from": [{"namespaceSelector": {}}]}))
-                },
-                "(ingress)",
-            ),
-            ("out anywhere", |spec| spec["egress"].as_array_mut().expect("rules").push(json!({})), "(egress)"),
-            (
-                "one address out",
-                |spec| {
-                    spec["egress"]
-                        .as_array_mut()
-                        .expect("rules")
-                        .push(json!({"to": [{"ipBlock": {"cidr": "10.96.0.1/32"}}]}))
-                },
-                "(egress)",
-            ),
+            ("one more in", |spec| add(spec, "ingress", json!({"from": [{"namespaceSelector": {}}]})), "(ingress)"),
+            ("out anywhere", |spec| add(spec, "egress", json!({})), "(egress)"),
+            ("one out", |spec| add(spec, "egress", json!({"to": [{"ipBlock": {"cidr": "10.96.0.1/32"}}]})), "(egress)"),
             ("some pods only", |spec| spec["podSelector"] = json!({"matchLabels": {"a": "b"}}), "(podSelector)"),
             ("one direction only", |spec| spec["policyTypes"] = json!(["Ingress"]), "(policyTypes)"),
             (
                 "other pods",
-                |spec| outside(spec)["except"] = json!(["10.96.0.0/16", "169.254.0.0/16", "172.18.0.0/24"]),
+                |spec| leave_out(spec, &["10.96.0.0/16", "169.254.0.0/16", "172.18.0.0/24"]),
                 "10.244.0.0/16",
             ),
             (
                 "half of the Services",
-                |spec| {
-                    outside(spec)["except"] =
-                        json!(["10.96.0.0/17", "10.244.0.0/16", "169.254.0.0/16", "172.18.0.0/24"])
-                },
+                |spec| leave_out(spec, &["10.96.0.0/17", "10.244.0.0/16", "169.254.0.0/16", "172.18.0.0/24"]),
                 "10.96.0.0/16",
             ),
-            ("everything", |spec| outside(spec)["except"] = json!([]), "169.254.0.0/16"),
+            ("everything", |spec| leave_out(spec, &[]), "169.254.0.0/16"),
         ];
         for (what, change, word) in rows {
-            let drift = told(vec![policy(&nodes, change)]);
-            assert!(
-                drift.iter().any(|sentence| sentence.contains("pando-default") && sentence.contains(word)),
-                "{what}: {drift:?}"
-            );
+            let drift = told(vec![policy(&["172.18.0.3", "172.18.0.4"], change)]);
+            let is_told = |it: &String| it.contains("pando-default") && it.contains(word);
+            assert!(drift.iter().any(is_told), "{what}: {drift:?}");
         }
     }
 

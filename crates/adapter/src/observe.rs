@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Namespace, PersistentVolumeClaim, Pod, Service};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
-use pando_api::{Error, ObservedBundle, ObservedVolume, ObservedWorkload};
+use pando_api::{Error, ObservedBundle, ObservedVolume, ObservedWorkload, Reason, ReasonKind};
 use pando_cluster::names::{AppNamespace, MANAGER, annotation, annotation_value, is_ours, label, label_value};
 use pando_cluster::{ClusterError, Resource, Selector};
 
@@ -122,10 +122,14 @@ impl<'a> Objects<'a> {
         let is_lost = self.cluster.is_lost(sight::node(pod));
         let running = sight::is_running(pod, is_lost);
         let (starting, exit_code) = match sight::sight(pod) {
-            Sight::Coming { .. } => (!sight::is_going(pod) && !is_lost, None),
+            Sight::Coming { .. } => (!sight::is_going(pod) && !is_lost && !has_started(pod), None),
             Sight::Ended { exit_code, .. } => (false, exit_code),
             Sight::Gated | Sight::Running => (false, None),
         };
+        // It started once, it has not ended, and whether it runs nobody says.
+        let is_frozen = has_started(pod) && !running && !sight::has_ended(pod) && !sight::is_going(pod);
+        let frozen =
+            || Reason { kind: ReasonKind::Unknown, sentence: "its node does not say whether it runs".to_owned() };
         ObservedWorkload {
             running,
             starting,
@@ -133,7 +137,7 @@ impl<'a> Objects<'a> {
             started_at: sight::started_at(pod),
             exit_code,
             healthy: running.then(|| sight::healthy(pod, self.now)).flatten(),
-            reason: sight::reason(pod, is_lost),
+            reason: sight::reason(pod, is_lost).or_else(|| is_frozen.then(frozen)),
             ..stopped
         }
     }
@@ -153,9 +157,13 @@ impl<'a> Objects<'a> {
     }
 }
 
+/// Whether the pod's containers were started: its phase goes on from `Pending` only then.
+fn has_started(pod: &Pod) -> bool {
+    pod.status.as_ref().and_then(|status| status.phase.as_deref()).is_some_and(|phase| phase != "Pending")
+}
+
 #[cfg(test)]
 pub(crate) mod tests {
-    use pando_api::ReasonKind;
     use serde_json::{Value, json};
 
     use super::*;
@@ -229,7 +237,9 @@ pub(crate) mod tests {
         Objects { records, pods, ..nothing(&app, &settings, &cluster) }.workloads()
     }
 
-    /// Present, running, starting, exit code, kind of reason: what tells one state from another.
+    /// A change of its pod, if it has one; and whether it runs, whether it starts, its exit code, the kind of its reason.
+    type Row = (&'static str, Option<Value>, (bool, bool, Option<i32>, Option<ReasonKind>));
+
     #[test]
     fn every_state_of_a_workload_is_told_from_the_others() {
         let going = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}});
@@ -239,7 +249,7 @@ pub(crate) mod tests {
         let exited =
             |code: i32, reason: &str| state("Failed", &json!({"terminated": {"exitCode": code, "reason": reason}}));
         let unplaced = json!({"spec": {"nodeName": null}, "status": {"phase": "Pending"}});
-        let rows: Vec<(&str, Option<Value>, (bool, bool, Option<i32>, Option<ReasonKind>))> = vec![
+        let rows: Vec<Row> = vec![
             ("stopped", None, (false, false, None, None)),
             ("behind its gate", Some(gate), (false, false, None, None)),
             ("not placed so far", Some(unplaced), (false, true, None, None)),
@@ -262,7 +272,7 @@ pub(crate) mod tests {
             (
                 "frozen: its node is fine and says nothing of it",
                 Some(json!({"status": {"phase": "Running"}})),
-                (false, true, None, None),
+                (false, false, None, Some(ReasonKind::Unknown)),
             ),
             ("done", Some(exited(0, "Completed")), (false, false, Some(0), None)),
             ("failed", Some(exited(3, "Error")), (false, false, Some(3), None)),

@@ -132,6 +132,7 @@ pub struct ObservedBundle {
 }
 
 /// A workload as it is.
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own, which core knows by this name")]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ObservedWorkload {
     /// The workload's name.

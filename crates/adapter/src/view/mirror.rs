@@ -63,7 +63,8 @@ impl Mirror {
                 Change::None
             }
             Told::Broken(error) => {
-                self.trouble = Some(error.to_string());
+                let remedy = error.remedy().map(|remedy| format!("; {remedy}")).unwrap_or_default();
+                self.trouble = Some(format!("{error}{remedy}"));
                 self.alive = None;
                 Change::None
             }
