@@ -1,5 +1,7 @@
 //! How an app differs from what was made of it, in sentences. Nothing is repaired here: core decides.
 
+use std::net::SocketAddr;
+
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::networking::v1::{IPBlock, NetworkPolicy};
@@ -63,14 +65,11 @@ impl Objects<'_> {
                 "network policy {named:?} lets the app reach {range}, which the settings close; the next apply repairs it"
             ));
         }
-        let nodes = self.cluster.addresses.nodes.iter().copied().map(|address| ("node", address));
-        let servers = self.cluster.addresses.api_server.iter().map(|server| ("API server", server.ip()));
-        for (what, address) in nodes.chain(servers) {
-            if !open_addresses(live, [address]).is_empty() {
-                drift.push(format!(
-                    "{what} address {address} came after the app's policy was written and is open to it"
-                ));
-            }
+        let addresses = &self.cluster.addresses;
+        let nodes = open_addresses(live, addresses.nodes.iter().copied()).into_iter().map(|address| ("node", address));
+        let servers = open_addresses(live, addresses.api_server.iter().map(SocketAddr::ip));
+        for (what, address) in nodes.chain(servers.into_iter().map(|address| ("API server", address))) {
+            drift.push(format!("{what} address {address} came after the app's policy was written and is open to it"));
         }
     }
 

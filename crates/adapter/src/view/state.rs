@@ -154,7 +154,7 @@ impl State {
     pub(super) fn is_absent(&self, namespace: &str, now: Instant) -> bool {
         let mirror = self.mirror(Kind::Namespace);
         let place = ObjectKey::cluster(Kind::Namespace, namespace);
-        mirror.is_fresh(now) && !self.writes.any(namespace) && mirror.at(&place).is_none()
+        mirror.is_fresh(now) && self.writes.are_told(namespace, now) && mirror.at(&place).is_none()
     }
 
     /// Every node.

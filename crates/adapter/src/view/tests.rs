@@ -265,6 +265,22 @@ fn what_is_read_again_and_again_while_a_watch_is_broken_is_waited_for_once() {
 }
 
 #[test]
+fn a_second_lost_answer_is_not_settled_by_a_list_that_began_before_it() {
+    let mut state = listed(Vec::new());
+    state.await_write(key("web-1"), Write::Doubtful, at(1));
+    tell(&mut state, Kind::Pod, Told::Listing, 1);
+    state.await_write(key("web-1"), Write::Doubtful, at(1));
+    tell(&mut state, Kind::Pod, Told::All(vec![]), 1);
+    assert_eq!(state.is_current(NAMESPACE, at(1)), Err(Stale::Writes));
+    // One that is waited for no longer does not stand for a later one.
+    let late = budget::WATCH_SILENCE.as_secs() + 2;
+    KINDS.iter().for_each(|kind| drop(tell(&mut state, *kind, Told::Fresh, late)));
+    assert_eq!(state.is_current(NAMESPACE, at(late)), Ok(()));
+    state.await_write(key("web-1"), Write::Doubtful, at(late));
+    assert_eq!(state.is_current(NAMESPACE, at(late)), Err(Stale::Writes));
+}
+
+#[test]
 fn only_what_is_watched_is_waited_for() {
     let mut state = listed(Vec::new());
     for key in [

@@ -46,9 +46,11 @@ impl Writes {
         let lists = mirror.lists_begun();
         let new = Awaited { key, write, at: now, lists };
         let before = self.awaited.get(&namespace).into_iter().flatten();
-        let mut of_the_same = before.filter(|it| it.key == new.key).peekable();
+        let mut of_the_same = before.filter(|it| it.key == new.key && !it.is_over(now)).peekable();
         let is_first = of_the_same.peek().is_none();
-        if of_the_same.any(|it| it.write == new.write) || new.is_told(is_first, mirror) {
+        // What is read again and again is waited for once.
+        let is_known = of_the_same.any(|it| it.write == new.write && it.lists == new.lists);
+        if is_known || new.is_told(is_first, mirror) {
             return;
         }
         let awaited = self.awaited.entry(namespace).or_default();
@@ -78,11 +80,6 @@ impl Writes {
     /// Whether every write in the namespace was told.
     pub(super) fn are_told(&self, namespace: &str, now: Instant) -> bool {
         self.awaited.get(namespace).into_iter().flatten().all(|awaited| awaited.is_over(now))
-    }
-
-    /// Whether anything in the namespace is waited for.
-    pub(super) fn any(&self, namespace: &str) -> bool {
-        self.awaited.contains_key(namespace)
     }
 }
 
