@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures::channel::oneshot;
 use jiff::SignedDuration;
 use pando_cluster::env::{Env, yield_now};
-use pando_fakecluster::sim::{Sim, drop_at};
+use pando_fakecluster::sim::{Sim, drop_at, droppable};
 
 type Log = Arc<Mutex<Vec<String>>>;
 
@@ -324,4 +324,65 @@ fn a_dropped_future_is_gone_while_its_caller_goes_on() {
         assert_eq!(outcome, None);
         assert_eq!(Arc::strong_count(&kept), 1, "dropped before the caller's next step");
     });
+}
+
+#[test]
+fn what_is_done_after_a_poll_is_done_at_the_same_point_of_every_run() {
+    let run = |seed, killed_after| {
+        let sim = Sim::new(seed);
+        let (process, log) = (sim.process(), Log::default());
+        let (dies, counted) = (process.clone(), Arc::clone(&log));
+        process.after_poll(move |polls| {
+            push(&counted, format!("poll {polls}"));
+            if Some(polls) == killed_after {
+                dies.kill();
+            }
+        });
+        for name in ["a", "b"] {
+            let log = Arc::clone(&log);
+            process.env().spawn_detached(name, async move {
+                for step in 0..3 {
+                    push(&log, format!("{name}{step}"));
+                    yield_now().await;
+                }
+            });
+        }
+        sim.env().spawn_detached("another process", async { yield_now().await });
+        sim.settle();
+        let told = log.lock().unwrap().clone();
+        told
+    };
+    for seed in 0..20 {
+        let whole = run(seed, None);
+        assert_eq!(whole.iter().filter(|line| line.starts_with("poll")).count(), 8, "two tasks of four polls each");
+        for killed in 1..=8 {
+            let end = whole.iter().position(|line| *line == format!("poll {killed}")).unwrap();
+            assert_eq!(run(seed, Some(killed)), whole[..=end], "the same until then, and nothing after");
+        }
+    }
+}
+
+#[test]
+fn a_future_is_dropped_by_somebody_else_and_tells_it() {
+    let sim = Sim::new(1);
+    let kept = Arc::new(());
+    let held = Arc::clone(&kept);
+    let (waits, dropper) = droppable(async move {
+        std::future::pending::<()>().await;
+        drop(held);
+    });
+    let process = sim.process();
+    let (sender, answer) = oneshot::channel();
+    process.env().spawn_detached("caller", async move {
+        let _ = sender.send(waits.await);
+    });
+    let dropped = Arc::new(Mutex::new(None));
+    let outcome = Arc::clone(&dropped);
+    process.after_poll(move |polls| {
+        if polls == 1 {
+            *outcome.lock().unwrap() = Some((dropper.drop_now(), Arc::strong_count(&kept)));
+        }
+    });
+    assert_eq!(sim.block_on(answer), Ok(None));
+    assert_eq!(*dropped.lock().unwrap(), Some((true, 1)), "there and then");
 }

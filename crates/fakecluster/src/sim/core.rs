@@ -66,7 +66,14 @@ struct ProcessState {
     random: Stream,
     skew: SignedDuration,
     dead: bool,
+    /// How often its tasks were polled.
+    polls: u64,
+    /// Taken out while it runs.
+    after_poll: Option<AfterPoll>,
 }
+
+/// What is done after each poll of a process's tasks, given how many there were.
+pub(super) type AfterPoll = Box<dyn FnMut(u64) + Send>;
 
 /// What goes on next.
 pub(super) enum Next {
@@ -80,6 +87,7 @@ pub(super) enum Next {
 
 pub(super) struct Taken {
     id: u64,
+    process: usize,
     future: BoxFuture<'static, ()>,
     waker: Waker,
 }
@@ -134,7 +142,13 @@ impl Core {
         let mut state = self.state();
         let index = state.processes.len();
         let random = Stream::new(self.seed, 1 + index as u64);
-        state.processes.push(ProcessState { random, skew: SignedDuration::ZERO, dead: false });
+        state.processes.push(ProcessState {
+            random,
+            skew: SignedDuration::ZERO,
+            dead: false,
+            polls: 0,
+            after_poll: None,
+        });
         index
     }
 
@@ -217,9 +231,9 @@ impl Core {
             unreachable!("a task that ends leaves the ready list");
         };
         slot.ready = false;
-        let name = slot.name;
+        let (name, process) = (slot.name, slot.process);
         let next = match (slot.future.take(), &slot.waker) {
-            (Some(future), Some(waker)) => Next::Task(Taken { id, future, waker: waker.clone() }),
+            (Some(future), Some(waker)) => Next::Task(Taken { id, process, future, waker: waker.clone() }),
             _ => Next::Main,
         };
         state.trace.add(name.as_bytes());
@@ -233,11 +247,14 @@ impl Core {
 
     /// Polls a task once and keeps it if it is not done.
     pub(super) fn poll(&self, task: Taken) {
-        let Taken { id, mut future, waker } = task;
+        let Taken { id, process, mut future, waker } = task;
         let done = future.as_mut().poll(&mut Context::from_waker(&waker)).is_ready();
         let mut state = self.state();
         match state.tasks.get_mut(&id) {
-            Some(slot) if !done => slot.future = Some(future),
+            Some(slot) if !done => {
+                slot.future = Some(future);
+                drop(state);
+            }
             // Done, or its process was killed while it ran: it is dropped outside the lock.
             _ => {
                 let slot = state.forget(id);
@@ -245,6 +262,32 @@ impl Core {
                 drop((slot, future));
             }
         }
+        self.polled(process);
+    }
+
+    /// Counts a poll of one of the process's tasks, and does what is to be done after it: outside the lock, between two polls.
+    fn polled(&self, process: usize) {
+        let mut state = self.state();
+        let of = &mut state.processes[process];
+        of.polls += 1;
+        let (polls, Some(mut after)) = (of.polls, of.after_poll.take()) else { return };
+        drop(state);
+        after(polls);
+        let mut state = self.state();
+        let of = &mut state.processes[process];
+        if !of.dead && of.after_poll.is_none() {
+            of.after_poll = Some(after);
+        }
+    }
+
+    /// From now on `after` is done after each poll of the process's tasks, counted from here.
+    fn after_poll(&self, process: usize, after: AfterPoll) {
+        let mut state = self.state();
+        let of = &mut state.processes[process];
+        of.polls = 0;
+        let before = of.after_poll.replace(after);
+        drop(state);
+        drop(before);
     }
 
     fn wake(&self, id: u64) {
@@ -281,8 +324,9 @@ impl Core {
             .map(|(id, _)| *id)
             .collect();
         let slots: Vec<_> = ids.into_iter().map(|id| state.forget(id)).collect();
+        let after = state.processes[process].after_poll.take();
         drop(state);
-        drop(slots);
+        drop((slots, after));
     }
 
     /// Drops every task and timer; they hold the core, so without this nothing would ever be freed.
@@ -292,8 +336,9 @@ impl Core {
         let tasks = std::mem::take(&mut state.tasks);
         state.ready.clear();
         let timers = std::mem::take(&mut state.timers);
+        let after: Vec<_> = state.processes.iter_mut().map(|process| process.after_poll.take()).collect();
         drop(state);
-        drop((tasks, timers));
+        drop((tasks, timers, after));
     }
 }
 
@@ -390,6 +435,10 @@ impl Handle {
 
     pub(super) fn kill(&self) {
         self.core.kill(self.process);
+    }
+
+    pub(super) fn after_poll(&self, after: AfterPoll) {
+        self.core.after_poll(self.process, after);
     }
 }
 

@@ -1,8 +1,12 @@
 //! A future that is dropped in the middle.
 
+use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use pando_cluster::env::BoxFuture;
 
 /// Runs `future` and drops it when it is pending for the `n`-th time: the fault of a cancelled call.
 ///
@@ -45,5 +49,78 @@ impl<F: Future> Future for DropAt<F> {
         // Here and now, not when the caller lets go of this wrapper.
         self.future = None;
         Poll::Ready(None)
+    }
+}
+
+/// A future that somebody else can drop, wherever it is; the answer is `None` when it was.
+///
+/// ```
+/// use pando_fakecluster::sim::{Sim, droppable};
+///
+/// let sim = Sim::new(1);
+/// let (waits, dropper) = droppable(std::future::pending::<()>());
+/// sim.env().spawn_detached("dropper", async move { dropper.drop_now(); });
+/// assert_eq!(sim.block_on(waits), None);
+/// ```
+pub fn droppable<T>(future: impl Future<Output = T> + Send + 'static) -> (Droppable<T>, Dropper<T>) {
+    let held = Arc::new(Mutex::new(Held { future: Some(Box::pin(future)), waker: None }));
+    (Droppable(Arc::clone(&held)), Dropper(held))
+}
+
+/// See [`droppable`].
+pub struct Droppable<T>(Arc<Mutex<Held<T>>>);
+
+/// Drops the future of a [`Droppable`].
+pub struct Dropper<T>(Arc<Mutex<Held<T>>>);
+
+struct Held<T> {
+    future: Option<BoxFuture<'static, T>>,
+    waker: Option<Waker>,
+}
+
+impl<T> Dropper<T> {
+    /// Drops the future here and now, unless it has come to its end; answers whether it did. Not from within the future itself.
+    pub fn drop_now(&self) -> bool {
+        let (future, waker) = {
+            let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            (held.future.take(), held.waker.take())
+        };
+        let dropped = future.is_some();
+        drop(future);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+        dropped
+    }
+}
+
+impl<T> Future for Droppable<T> {
+    type Output = Option<T>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(future) = held.future.as_mut() else { return Poll::Ready(None) };
+        match future.as_mut().poll(context) {
+            Poll::Ready(output) => {
+                held.future = None;
+                Poll::Ready(Some(output))
+            }
+            Poll::Pending => {
+                held.waker = Some(context.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl<T> fmt::Debug for Droppable<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Droppable").finish_non_exhaustive()
+    }
+}
+
+impl<T> fmt::Debug for Dropper<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Dropper").finish_non_exhaustive()
     }
 }

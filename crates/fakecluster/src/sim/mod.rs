@@ -34,7 +34,7 @@ use jiff::SignedDuration;
 use pando_cluster::Env;
 use pando_cluster::env::Instant;
 
-pub use self::drop_at::drop_at;
+pub use self::drop_at::{Droppable, Dropper, drop_at, droppable};
 
 use self::core::{Core, Handle, MAIN, Next};
 
@@ -185,6 +185,33 @@ impl Process {
     /// A future that a test runs itself, by [`Sim::block_on`], is not a task; dropping it is up to the test.
     pub fn kill(&self) {
         self.handle.kill();
+    }
+
+    /// From now on does `after` after each poll of one of the process's tasks, given how many polls there were from here on.
+    ///
+    /// It is called between two polls, so it may do to the process whatever can happen to one there: kill it, or drop a
+    /// future that one of its tasks awaits. One seed polls in one order: what is done at poll n is done at the same point
+    /// of every run that was the same until then.
+    ///
+    /// ```
+    /// use pando_cluster::env::yield_now;
+    /// use pando_fakecluster::sim::Sim;
+    ///
+    /// let sim = Sim::new(1);
+    /// let process = sim.process();
+    /// let killed = process.clone();
+    /// process.after_poll(move |polls| if polls == 2 { killed.kill() });
+    /// let (sender, answer) = futures::channel::oneshot::channel();
+    /// process.env().spawn_detached("work", async move {
+    ///     for _ in 0..5 {
+    ///         yield_now().await;
+    ///     }
+    ///     let _ = sender.send("done");
+    /// });
+    /// assert!(sim.block_on(answer).is_err(), "the process was killed at its second await");
+    /// ```
+    pub fn after_poll(&self, after: impl FnMut(u64) + Send + 'static) {
+        self.handle.after_poll(Box::new(after));
     }
 }
 
