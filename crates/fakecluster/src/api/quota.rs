@@ -33,7 +33,7 @@ const COMPUTE: &[(&str, Side, &str)] = &[
     ("requests.memory", Side::Requests, "memory"),
 ];
 
-/// The kinds that limits by name are about; `count/…` is about any.
+/// The kinds of which limits by name are about what they hold; `count/…` is about any.
 const COUNTED: &[Kind] =
     &[Kind::Pod, Kind::Service, Kind::PersistentVolumeClaim, Kind::Secret, Kind::ConfigMap, Kind::ResourceQuota];
 
@@ -214,12 +214,12 @@ fn amounts(quantities: Option<&BTreeMap<String, Quantity>>) -> Usage {
 pub(crate) async fn keep_status(cluster: FakeCluster) {
     let lag = cluster.config().quota_lag;
     let mut due: BTreeMap<ObjectKey, Instant> = BTreeMap::new();
-    let mut seen = 0;
+    let mut used = Used::default();
     loop {
         let now = cluster.env().now();
-        seen = cluster.with(|store| {
-            for namespace in touched(store, seen) {
-                for (key, _) in stale_quotas(store, &namespace) {
+        let seen = cluster.with(|store| {
+            for namespace in used.follow(store) {
+                for (key, _) in used.stale_quotas(store, &namespace) {
                     due.entry(key).or_insert(now.plus(lag));
                 }
             }
@@ -227,7 +227,7 @@ pub(crate) async fn keep_status(cluster: FakeCluster) {
             for key in ready {
                 due.remove(&key);
                 let namespace = key.namespace.clone().unwrap_or_default();
-                if let Some(status) = stale_quotas(store, &namespace).remove(&key) {
+                if let Some(status) = used.stale_quotas(store, &namespace).remove(&key) {
                     store.update(&key, |quota| quota["status"] = status);
                 }
             }
@@ -245,43 +245,90 @@ pub(crate) async fn keep_status(cluster: FakeCluster) {
     }
 }
 
-/// The namespaces in which something changed after revision `seen` that a quota can count.
-fn touched(store: &Store, seen: u64) -> BTreeSet<String> {
-    match store.changes_after(seen) {
-        Some(changes) => changes.filter_map(|change| change.key.namespace.clone()).collect(),
-        None => store.all(Kind::ResourceQuota).filter_map(|(key, _)| key.namespace.clone()).collect(),
-    }
+/// What each object uses, kept from change to change: to read a whole namespace anew at each would be most of the work of a run.
+#[derive(Debug, Default)]
+struct Used {
+    seen: u64,
+    objects: BTreeMap<ObjectKey, Usage>,
 }
 
-/// The quotas of a namespace whose status is behind, with the status they should have.
-fn stale_quotas(store: &Store, namespace: &str) -> BTreeMap<ObjectKey, Value> {
-    let mut stale = BTreeMap::new();
-    for quota in store.typed_within::<ResourceQuota>(namespace) {
-        let wanted = quota.spec.and_then(|spec| spec.hard).unwrap_or_default();
-        let used = used(store, namespace, wanted.keys().map(String::as_str).collect());
-        let status = quota.status.unwrap_or_default();
-        if status.hard.as_ref() != Some(&wanted) || amounts(status.used.as_ref()) != used {
-            let used: BTreeMap<_, _> = used.into_iter().map(|(name, amount)| (name, amount.to_string())).collect();
-            let key = ObjectKey::namespaced(Kind::ResourceQuota, namespace, quota.metadata.name.unwrap_or_default());
-            stale.insert(key, json!({"hard": wanted, "used": used}));
+impl Used {
+    /// Takes in what changed since the last look; answers the namespaces where a quota may be behind.
+    fn follow(&mut self, store: &Store) -> BTreeSet<String> {
+        let mut touched = BTreeSet::new();
+        if let Some(changes) = store.changes_after(self.seen) {
+            for change in changes {
+                let object = (!change.removed).then_some(&*change.after);
+                if self.take(&change.key, object) || change.key.kind == Kind::ResourceQuota {
+                    touched.extend(change.key.namespace.clone());
+                }
+            }
+        } else {
+            self.objects.clear();
+            for (key, object) in Kind::ALL.iter().flat_map(|kind| store.all(*kind)) {
+                self.take(key, Some(object));
+            }
+            touched.extend(store.all(Kind::ResourceQuota).filter_map(|(key, _)| key.namespace.clone()));
+        }
+        self.seen = store.revision();
+        touched
+    }
+
+    /// Takes in one object as it is now, `None` for gone; answers whether more or less is used by that.
+    fn take(&mut self, key: &ObjectKey, object: Option<&Value>) -> bool {
+        if key.namespace.is_none() {
+            return false;
+        }
+        let usage = object.and_then(|object| usage_of(key.kind, object));
+        match usage {
+            Some(usage) if self.objects.get(key) == Some(&usage) => false,
+            Some(usage) => {
+                self.objects.insert(key.clone(), usage);
+                true
+            }
+            None => self.objects.remove(key).is_some(),
         }
     }
-    stale
-}
 
-/// How much of `limits` the objects of a namespace use together.
-fn used(store: &Store, namespace: &str, limits: BTreeSet<&str>) -> Usage {
-    let counts_anything = limits.iter().any(|limit| limit.starts_with("count/"));
-    let mut used: Usage = limits.into_iter().map(|limit| (limit.to_owned(), Amount::default())).collect();
-    for kind in Kind::ALL.iter().filter(|kind| counts_anything || COUNTED.contains(kind)) {
-        for (_, object) in store.within(*kind, namespace) {
-            let Ok(object) = Object::from_json(*kind, object.clone()) else { continue };
-            for (name, amount) in usage(&object) {
-                if let Some(sum) = used.get_mut(&name) {
-                    *sum = *sum + amount;
+    /// The quotas of a namespace whose status is behind, with the status they should have.
+    fn stale_quotas(&self, store: &Store, namespace: &str) -> BTreeMap<ObjectKey, Value> {
+        let mut stale = BTreeMap::new();
+        for quota in store.typed_within::<ResourceQuota>(namespace) {
+            let wanted = quota.spec.and_then(|spec| spec.hard).unwrap_or_default();
+            let used = self.within(namespace, wanted.keys().map(String::as_str));
+            let status = quota.status.unwrap_or_default();
+            if status.hard.as_ref() != Some(&wanted) || amounts(status.used.as_ref()) != used {
+                let used: BTreeMap<_, _> = used.into_iter().map(|(name, amount)| (name, amount.to_string())).collect();
+                let key =
+                    ObjectKey::namespaced(Kind::ResourceQuota, namespace, quota.metadata.name.unwrap_or_default());
+                stale.insert(key, json!({"hard": wanted, "used": used}));
+            }
+        }
+        stale
+    }
+
+    /// How much of `limits` the objects of a namespace use together.
+    fn within<'a>(&self, namespace: &str, limits: impl Iterator<Item = &'a str>) -> Usage {
+        let mut used: Usage = limits.map(|limit| (limit.to_owned(), Amount::default())).collect();
+        for kind in Kind::ALL {
+            let first = ObjectKey::namespaced(*kind, namespace, "");
+            let there = |key: &ObjectKey| key.kind == *kind && key.namespace.as_deref() == Some(namespace);
+            for (_, usage) in self.objects.range(first..).take_while(|(key, _)| there(key)) {
+                for (name, amount) in usage {
+                    if let Some(sum) = used.get_mut(name) {
+                        *sum = *sum + *amount;
+                    }
                 }
             }
         }
+        used
     }
-    used
+}
+
+/// What an object uses; of most kinds it is only itself that counts, whatever it holds.
+fn usage_of(kind: Kind, object: &Value) -> Option<Usage> {
+    if COUNTED.contains(&kind) {
+        return Object::from_json(kind, object.clone()).ok().map(|object| usage(&object));
+    }
+    Some(Usage::from([(format!("count/{}", resource(kind)), Amount::whole(1))]))
 }
