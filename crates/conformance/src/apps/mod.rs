@@ -15,7 +15,7 @@ use pando_api::{
     RuntimeAdapter as _, Secret, WorkloadPlan, WorkloadRef, WorkloadResult,
 };
 use pando_cluster::names::{label, label_value};
-use pando_cluster::{Kind, ListRequest, ObjectKey, Resource, Scope};
+use pando_cluster::{Cluster, Kind, ListRequest, ObjectKey, Resource, Scope};
 use pando_fakecluster::behaviour::{Behaviour, Target};
 use pando_fakecluster::netpol::PodName;
 use serde_json::{Value, json};
