@@ -255,7 +255,7 @@ impl<'a> Call<'a> {
         match self.feed() {
             Some(feed) => Ok(Follower::fed(feed, followed, self.ours().await.map_err(error::unread)?)),
             None => {
-                let mut follower = self.follow_alone(followed);
+                let mut follower = Follower::start(self.cluster, self.env, &self.namespace(), followed);
                 self.listed(&mut follower).await?;
                 Ok(follower)
             }
@@ -267,18 +267,13 @@ impl<'a> Call<'a> {
         self.view?.follow(&self.namespace())
     }
 
-    /// Begins to follow pods by a watch of its own. They are not listed yet.
-    pub(crate) fn follow_alone(&self, followed: Followed) -> Follower {
-        Follower::start(self.cluster, self.env, &self.namespace(), followed)
-    }
-
     /// What there is of the app as the view knows it; `None` where it does not know for sure.
     pub(crate) async fn seen(&self) -> Option<AppView> {
         self.view?.current(&self.namespace(), self.within_deadline(CATCHING_UP)).await
     }
 
     /// Waits until the follower was told of all pods once.
-    pub(crate) async fn listed(&self, follower: &mut Follower) -> Result<(), Error> {
+    async fn listed(&self, follower: &mut Follower) -> Result<(), Error> {
         follower.listed(self.env, budget::TRYING).await.map_err(|trouble| match trouble {
             Some(trouble) => error::unread(trouble),
             None => {

@@ -11,7 +11,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use pando_cluster::env::{Elapsed, Task};
 use pando_cluster::names::{MANAGER, label};
 use pando_cluster::{
-    Cluster, ClusterError, Env, Kind, ListRequest, ObjectKey, Resource, Scope, Selector, Told, list_watch,
+    Cluster, ClusterError, Env, Kind, ListRequest, ObjectKey, Resource, ResourceVersion, Scope, Selector, Told,
+    list_watch, watch_on,
 };
 
 use crate::call::name;
@@ -61,8 +62,27 @@ pub(crate) enum Followed {
 }
 
 impl Follower {
-    /// Begins to follow by a watch of its own.
+    /// Begins to follow by a list and a watch of its own.
     pub(crate) fn start(cluster: &Arc<dyn Cluster>, env: &Env, namespace: &str, followed: Followed) -> Self {
+        Self::watching(cluster, env, namespace, followed, None)
+    }
+
+    /// Goes on from a pod that was just made, the only one there is, by a watch of its own from that version on.
+    pub(crate) fn after(cluster: &Arc<dyn Cluster>, env: &Env, made: &Pod, followed: Followed) -> Self {
+        let namespace = made.metadata.namespace.clone().unwrap_or_default();
+        let from = ResourceVersion::of(&made.metadata);
+        let mut follower = Self::watching(cluster, env, &namespace, followed, from);
+        follower.list(vec![made.clone()]);
+        follower
+    }
+
+    fn watching(
+        cluster: &Arc<dyn Cluster>,
+        env: &Env,
+        namespace: &str,
+        followed: Followed,
+        from: Option<ResourceVersion>,
+    ) -> Self {
         // What is told here may be ended: a stranger's pod that names our workload is none of ours. One of ours whose
         // workload's label was taken off is ours all the same, so labels ask for no more than that.
         let ours = Selector::everything().equals(label::MANAGED_BY, MANAGER);
@@ -70,11 +90,14 @@ impl Follower {
         let (sender, told) = unbounded();
         let (watched, clock) = (cluster.clone(), env.clone());
         let task = env.spawn("pod follower", async move {
-            list_watch(&*watched, &clock, &request, move |told| {
+            let tell = move |told| {
                 // The receiver is gone only when this task is about to be.
                 let _ = sender.unbounded_send(told);
-            })
-            .await;
+            };
+            match from {
+                Some(from) => watch_on(&*watched, &clock, &request, from, tell).await,
+                None => list_watch(&*watched, &clock, &request, tell).await,
+            }
         });
         Self::of(told, cluster.clone(), followed, Some(task))
     }

@@ -19,7 +19,7 @@ pub mod resilient;
 
 pub use env::Env;
 pub use error::{Cause, ClusterError, Failure, Subject};
-pub use list_watch::{Told, list_watch, list_watch_as};
+pub use list_watch::{Told, list_watch, list_watch_as, watch_on};
 pub use object::{Kind, Object, ObjectKey, Resource, ResourceVersion, Scoped, Uid};
 pub use port::{
     ByteStream, Cluster, DeleteOptions, EventStream, ListRequest, LogRequest, MergePatch, Page, Propagation, Scope,

@@ -49,13 +49,39 @@ pub async fn list_watch_as<T: Send>(
     mut make: impl FnMut(Object) -> T + Send,
     mut follower: impl FnMut(Told<T>) + Send,
 ) {
+    follow(cluster, env, request, None, &mut make, &mut follower).await;
+}
+
+/// Tells `follower` of everything that happens after the version `from`, which the follower knows the objects of: from the
+/// answer to its own write, say. They are listed only when the thread is lost. Never ends.
+pub async fn watch_on(
+    cluster: &dyn Cluster,
+    env: &Env,
+    request: &ListRequest,
+    from: ResourceVersion,
+    mut follower: impl FnMut(Told) + Send,
+) {
+    follow(cluster, env, request, Some(from), &mut |object| object, &mut follower).await;
+}
+
+async fn follow<T: Send>(
+    cluster: &dyn Cluster,
+    env: &Env,
+    request: &ListRequest,
+    from: Option<ResourceVersion>,
+    make: &mut (impl FnMut(Object) -> T + Send),
+    follower: &mut (impl FnMut(Told<T>) + Send),
+) {
     let mut pace = Pace { failures: 0 };
+    if let Some(version) = from {
+        watch(cluster, env, request, version, &mut pace, make, follower).await;
+    }
     loop {
         follower(Told::Listing);
-        match list(cluster, request, &mut make).await {
+        match list(cluster, request, make).await {
             Ok((objects, version)) => {
                 follower(Told::All(objects));
-                watch(cluster, env, request, version, &mut pace, &mut make, &mut follower).await;
+                watch(cluster, env, request, version, &mut pace, make, follower).await;
             }
             Err(error) => follower(Told::Broken(error)),
         }

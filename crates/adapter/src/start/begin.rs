@@ -30,8 +30,8 @@ impl Starter<'_> {
         }
         let desired = pod(&self.template, revision);
         let begun = Begun::Start(self.workload().to_owned(), revision);
-        let (mut follower, made) = if fresh {
-            self.create_alone(&desired, begun).await?
+        let made = if fresh {
+            self.create_alone(&desired, begun).await
         } else {
             // The old pod's object is gone before the new one exists.
             let mut follower = self.call.follow(self.followed()).await?;
@@ -40,9 +40,9 @@ impl Starter<'_> {
             }
             self.end_older(&mut follower, revision).await?;
             self.call.begin(begun);
-            (follower, self.call.create(&desired).await)
+            self.call.create(&desired).await.map(|made| (follower, made))
         };
-        let made = match made {
+        let (mut follower, made) = match made {
             Ok(made) => made,
             Err(error) if error.is_already_exists() => return Ok(Tried::Overtaken),
             // The pods of callers that met each other count until they are gone; a pod alone always fits.
@@ -69,17 +69,16 @@ impl Starter<'_> {
         self.follow(follower, &opened, &outcome).await
     }
 
-    /// Creates the pod in a namespace that this call made: there is nothing to end first. If there is all the same, it is told, and
-    /// goes before the gate opens.
-    async fn create_alone(&self, desired: &Pod, begun: Begun) -> Result<(Follower, Result<Pod, ClusterError>), Error> {
+    /// Creates the pod in a namespace that this call made: there is nothing to end first, and nothing to list. Whoever makes
+    /// another one all the same raises the record first, and is told of.
+    async fn create_alone(&self, desired: &Pod, begun: Begun) -> Result<(Follower, Pod), ClusterError> {
         self.call.begin(begun);
-        if let Some(feed) = self.call.feed() {
-            let made = self.call.create(desired).await;
-            return Ok((Follower::fed(feed, self.followed(), Vec::new()), made));
-        }
-        let mut follower = self.call.follow_alone(self.followed());
-        let (listed, made) = futures::join!(self.call.listed(&mut follower), self.call.create(desired));
-        listed?;
+        let feed = self.call.feed();
+        let made = self.call.create(desired).await?;
+        let follower = match feed {
+            Some(feed) => Follower::fed(feed, self.followed(), Vec::new()),
+            None => Follower::after(self.call.cluster, self.call.env, &made, self.followed()),
+        };
         Ok((follower, made))
     }
 
@@ -148,7 +147,7 @@ impl Starter<'_> {
 }
 
 /// Whether another caller's later start is under way or came to its end: then ours is over, and theirs is left alone.
-fn has_newer(follower: &Follower, revision: Revision) -> bool {
+pub(super) fn has_newer(follower: &Follower, revision: Revision) -> bool {
     follower.pods().any(|pod| is_after(pod, revision) && !sight::has_ended(pod))
 }
 

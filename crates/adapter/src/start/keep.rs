@@ -1,20 +1,15 @@
 //! Leaving a pod as it is: repairing what is around it, adopting it, or leaving it to whoever starts it.
 
-use std::time::Duration;
-
 use k8s_openapi::api::core::v1::{Pod, Service};
 use pando_api::{Error, Gate, GateProof, Outcome};
 use pando_cluster::names::{annotation, label, label_value};
 use serde_json::json;
 
 use super::service::make_record;
-use super::{Starter, Tried};
+use super::{RIVAL, Starter, Tried};
 use crate::error::unchanged;
 use crate::record::{ADOPTED, pod_revision};
 use crate::sight::{self, Sight};
-
-/// How long another caller's start, seen half-way, is left alone.
-const RIVAL: Duration = Duration::from_secs(2);
 
 impl Starter<'_> {
     /// The pod stays; its record is repaired, and other pods of the workload go.

@@ -5,12 +5,16 @@ mod end;
 mod keep;
 mod service;
 
+use std::time::Duration;
+
 use k8s_openapi::api::core::v1::{Pod, Service};
 use pando_api::{Code, Error, Gate, Outcome, WorkloadResult};
 use pando_cluster::budget;
 use pando_cluster::resilient::backoff;
 
 pub(crate) use self::service::make_record;
+
+use self::begin::has_newer;
 
 use crate::adopt::Adoption;
 use crate::call::Call;
@@ -23,6 +27,9 @@ use crate::{fetch, objects, sight};
 
 /// How often a start may be overtaken by another caller before we give up.
 const ROUNDS: u32 = 10;
+
+/// How long another caller's start, seen half-way, is left alone.
+const RIVAL: Duration = Duration::from_secs(2);
 
 /// A workload, and what it takes to make it run.
 pub(crate) struct Starter<'a> {
@@ -97,8 +104,13 @@ impl Starter<'_> {
             let call = self.call;
             call.env.sleep(call.env.jitter(backoff(budget::FIRST_BACKOFF, budget::LONGEST_BACKOFF, round))).await;
             (records, pods) = call.records_and_pods().await?;
-            if let Some(revision) = taken.filter(|revision| was_ended(&records, &pods, self.workload(), *revision)) {
-                return Err(self.ended_by_another(revision));
+            let ended = taken.filter(|revision| was_ended(&records, &pods, self.workload(), *revision));
+            if let Some(revision) = ended {
+                // Whoever raised the record may be about to start the workload: then that is what came of it.
+                if !self.is_succeeded(revision).await? {
+                    return Err(self.ended_by_another(revision));
+                }
+                (records, pods) = call.records_and_pods().await?;
             }
         }
         Err(self.contended())
@@ -122,6 +134,17 @@ impl Starter<'_> {
             None => true,
         };
         Ok(Preparation { unready, took_time: waits || old.is_some(), is_done })
+    }
+
+    /// Whether another caller's later start of the workload shows within the time that a start half-way takes.
+    async fn is_succeeded(&self, revision: Revision) -> Result<bool, Error> {
+        let mut follower = self.call.follow(self.followed()).await?;
+        let coming = async {
+            while !has_newer(&follower, revision) {
+                follower.next().await;
+            }
+        };
+        Ok(self.call.env.timeout(RIVAL, coming).await.is_ok())
     }
 
     fn ended_by_another(&self, revision: Revision) -> Error {

@@ -249,6 +249,8 @@ pub const CASES: &[Case] = cases! {
     budget {
         a_first_apply_of_a_fresh_process [Memory];
         a_first_apply_of_a_warm_process [Memory];
+        a_pull_credential_costs_one_call [Memory];
+        a_satisfied_plan_with_everything_costs_six_reads [Memory];
         an_apply_of_a_satisfied_plan [Memory];
         an_observation [Memory];
         an_upstream_costs_no_call [Memory];
