@@ -13,20 +13,21 @@ const FOREIGN: usize = 1024;
 /// What an answer consists of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Piece {
-    /// A line, or a part of one.
-    Text {
-        /// The line's time.
-        time: Timestamp,
-        /// How many bytes of the line came before.
-        offset: u64,
-        /// What was written; ends with a line break where the line does. Never empty.
-        bytes: Bytes,
-    },
-    /// A line without a time: the app did not write it, or not here.
-    Foreign {
-        /// Its beginning.
-        text: String,
-    },
+    /// What the app wrote.
+    Text(Text),
+    /// The beginning of a line without a time: the app did not write it, or not here.
+    Foreign(String),
+}
+
+/// A line, or a part of one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Text {
+    /// The line's time.
+    pub(super) time: Timestamp,
+    /// How many bytes of the line came before.
+    pub(super) offset: u64,
+    /// What was written; ends with a line break where the line does. Never empty.
+    pub(super) bytes: Bytes,
 }
 
 /// Reads one answer; the next one needs another.
@@ -66,7 +67,7 @@ impl Splitter {
         match self.0 {
             State::Stamp(begun) | State::Foreign(begun) => (!begun.is_empty()).then(|| foreign(&begun)),
             State::Text { bytes, .. } if bytes.is_empty() => None,
-            State::Text { time, offset, bytes } => Some(Piece::Text { time, offset, bytes: bytes.into() }),
+            State::Text { time, offset, bytes } => Some(Piece::Text(Text { time, offset, bytes: bytes.into() })),
         }
     }
 
@@ -98,7 +99,7 @@ impl Splitter {
             let bytes = Bytes::from(std::mem::take(kept));
             let before = *offset;
             *offset += bytes.len() as u64;
-            tell(Piece::Text { time: *time, offset: before, bytes });
+            tell(Piece::Text(Text { time: *time, offset: before, bytes }));
         }
         if end.is_some() {
             self.0 = State::Stamp(Vec::new());
@@ -119,7 +120,7 @@ impl Splitter {
 }
 
 fn foreign(bytes: &[u8]) -> Piece {
-    Piece::Foreign { text: String::from_utf8_lossy(bytes).into_owned() }
+    Piece::Foreign(String::from_utf8_lossy(bytes).into_owned())
 }
 
 fn parse(stamp: &[u8]) -> Option<Timestamp> {
@@ -148,7 +149,7 @@ mod tests {
     }
 
     fn text(time: &str, offset: u64, bytes: &[u8]) -> Piece {
-        Piece::Text { time: time.parse().expect("a time"), offset, bytes: Bytes::copy_from_slice(bytes) }
+        Piece::Text(Text { time: time.parse().expect("a time"), offset, bytes: Bytes::copy_from_slice(bytes) })
     }
 
     const TIME: &str = "2026-01-02T03:04:05.000000006Z";
@@ -159,7 +160,7 @@ mod tests {
         let expected = vec![
             text(TIME, 0, b"one\n"),
             text("2026-01-02T03:04:06Z", 0, b"\n"),
-            Piece::Foreign { text: "failed to look".to_owned() },
+            Piece::Foreign("failed to look".to_owned()),
             text("2026-01-02T03:04:07Z", 0, b"a\xff\r b"),
         ];
         for length in 1..answer.len() {
@@ -178,7 +179,7 @@ mod tests {
             (TIME, TIME),
             (&*long, &long[..FOREIGN]),
         ] {
-            assert_eq!(read(answer.as_bytes(), &[7]), [Piece::Foreign { text: words.to_owned() }], "{answer:?}");
+            assert_eq!(read(answer.as_bytes(), &[7]), [Piece::Foreign(words.to_owned())], "{answer:?}");
         }
     }
 

@@ -1,7 +1,8 @@
 //! What a workload wrote: each line once and in order, whatever was cut, rotated or forgotten on the way (S-56).
 //!
 //! `choose` decides which pod is read and what comes after it, `reading` reads one pod's log to its end over as many answers as that
-//! takes, `lines` cuts answers into lines, `place` tells what of an answer is new, and `words` what a node says in place of a log.
+//! takes, `lines` cuts answers into lines, `place` tells what of an answer is new, `words` what a node says in place of a log, and
+//! `pace` how often it is asked.
 //!
 //! What has to be reckoned with, as kubelets of Kubernetes 1.34 over containerd do it (tried, unless another source is named):
 //!
@@ -16,15 +17,16 @@
 //! - A followed log goes on over a rotation, without loss, while its reader keeps up. One whose reader is late **lost a whole file
 //!   and then told 780 lines twice** in one and the same answer, since each rotation that the kubelet noticed while it waited for the
 //!   reader makes it open the newest file anew. So an answer that goes back is dropped and asked for again from the last line on;
-//!   and a reader that was away is told of a gap where the lines' times pause for longer than a rotation takes. A kubelet that
-//!   has not reached the end of a file when that is rotated does not notice (its source, `pkg/kubelet/kuberuntime/logs`): its answer
-//!   falls silent until the next rotation. So silence is no proof of anything, and after a while the log is asked for once more.
+//!   and a reader that was away is told of a gap where the lines' times pause for longer than a rotation takes.
+//! - A kubelet that has not reached the end of a file when that is rotated does not notice: its answer fell silent at the file's end
+//!   while the app wrote on. So silence is no proof of anything, and after a while the log is asked for once more.
 //! - The end of an answer says nothing: a container that ended, a pod that was deleted, and an API server that lost its node all look
 //!   alike. The container's state decides. Its last lines may reach the log a moment after its end shows.
 //! - Trouble is told with status 200, as a line without a time; it names paths of the node and is not passed on.
 
 mod choose;
 mod lines;
+mod pace;
 mod place;
 mod reading;
 mod words;

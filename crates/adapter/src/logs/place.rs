@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::lines::Piece;
+use super::lines::Text;
 
 /// Lines that stand in another order than their times are never further apart than this.
 const DISORDER: SignedDuration = SignedDuration::from_millis(250);
@@ -25,6 +25,8 @@ pub(super) struct Place {
     recent: VecDeque<(Timestamp, u64)>,
     /// The newest time that is no longer kept.
     horizon: Option<Timestamp>,
+    /// The newest time of all.
+    newest: Option<Timestamp>,
     last: Option<Last>,
     /// A node's answer went back to this time.
     back: Option<Timestamp>,
@@ -80,7 +82,7 @@ pub(super) enum Sorted {
     /// Nothing new.
     Old,
     /// This; where `gap` is the time of the line before, others that stood between may be lost.
-    New { piece: Piece, gap: Option<Timestamp> },
+    New { text: Text, gap: Option<Timestamp> },
     /// Nothing can be said before the node was asked again.
     Back,
 }
@@ -113,8 +115,8 @@ impl Place {
     }
 
     /// Tells what a piece of text is, and takes it as passed on if it is new.
-    pub(super) fn sort(&mut self, answer: &mut Answer, piece: Piece) -> Sorted {
-        let Piece::Text { time, offset, bytes } = piece else { return Sorted::Old };
+    pub(super) fn sort(&mut self, answer: &mut Answer, text: Text) -> Sorted {
+        let Text { time, offset, bytes } = text;
         let mut gap = None;
         if offset == 0 {
             (answer.line, gap) = self.judge(answer, time);
@@ -137,8 +139,7 @@ impl Place {
         }
         let end = offset + bytes.len() as u64;
         self.last = Some(Last { time, given: end, whole: new.ends_with(b"\n") });
-        let piece = Piece::Text { time, offset: offset + known as u64, bytes: new };
-        Sorted::New { piece, gap }
+        Sorted::New { text: Text { time, offset: offset + known as u64, bytes: new }, gap }
     }
 
     fn judge(&mut self, answer: &mut Answer, time: Timestamp) -> (Line, Option<Timestamp>) {
@@ -178,11 +179,15 @@ impl Place {
 
     /// Whether a line that follows the last one may be one that was passed on before.
     fn looks_old(&self, last: Timestamp, time: Timestamp) -> bool {
+        if time == last {
+            return !self.coarse;
+        }
         let is_recent = || self.recent.iter().any(|(recent, _)| *recent == time);
-        (time == last && !self.coarse) || (time < last && (self.is_past(time) || is_recent()))
+        (time < last && self.is_past(time)) || (Some(time) <= self.newest && is_recent())
     }
 
     fn begin(&mut self, time: Timestamp) {
+        self.newest = self.newest.max(Some(time));
         match self.recent.back_mut() {
             Some((last, count)) if *last == time => *count += 1,
             _ => self.recent.push_back((time, 1)),
@@ -214,7 +219,7 @@ mod tests {
     use bytes::Bytes;
     use proptest::prelude::*;
 
-    use super::super::lines::Splitter;
+    use super::super::lines::{Piece, Splitter};
     use super::*;
 
     /// A log as a node holds it.
@@ -256,14 +261,15 @@ mod tests {
             }
             let mut answer = self.place.answer();
             for piece in pieces {
-                match self.place.sort(&mut answer, piece) {
+                // Half a time, where an answer was cut.
+                let Piece::Text(text) = piece else { continue };
+                match self.place.sort(&mut answer, text) {
                     Sorted::Old => {}
-                    Sorted::New { piece: Piece::Text { time, bytes, .. }, gap } => {
+                    Sorted::New { text: Text { time, bytes, .. }, gap } => {
                         self.times.push(time);
                         self.bytes.extend_from_slice(&bytes);
                         self.gaps.extend(gap);
                     }
-                    Sorted::New { piece, .. } => panic!("{piece:?} is no text"),
                     Sorted::Back => return true,
                 }
             }
@@ -353,9 +359,8 @@ mod tests {
     #[test]
     fn a_line_cut_in_its_middle_goes_on_where_it_was_cut() {
         let mut place = Place::default();
-        let text =
-            |offset: u64, bytes: &[u8]| Piece::Text { time: at(0), offset, bytes: Bytes::copy_from_slice(bytes) };
-        let new = |offset, bytes: &[u8]| Sorted::New { piece: text(offset, bytes), gap: None };
+        let text = |offset: u64, bytes: &[u8]| Text { time: at(0), offset, bytes: Bytes::copy_from_slice(bytes) };
+        let new = |offset, bytes: &[u8]| Sorted::New { text: text(offset, bytes), gap: None };
         let mut answer = place.answer();
         assert_eq!(place.sort(&mut answer, text(0, b"abc")), new(0, b"abc"));
         let mut answer = place.answer();

@@ -9,11 +9,12 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
 use pando_api::{Code, Error, LogEvent, LogGap, LogLine, LogOptions};
 use pando_cluster::env::Instant;
-use pando_cluster::resilient::{backoff, is_transient};
-use pando_cluster::{ByteStream, Cluster, ClusterError, Env, Failure, LogRequest, ObjectKey, Uid};
+use pando_cluster::resilient::is_transient;
+use pando_cluster::{ByteStream, Cluster, ClusterError, Env, Failure, LogRequest, Uid};
 
 use super::choose::app_state;
-use super::lines::{Piece, Splitter};
+use super::lines::{Piece, Splitter, Text};
+use super::pace::{POLL, Pace};
 use super::place::{Answer, Place, Sorted};
 use super::words::Words;
 use crate::call::name;
@@ -22,25 +23,12 @@ use crate::pod::APP;
 use crate::record::{Revision, pod_revision};
 use crate::sight;
 
-/// A followed log that says nothing for so long may have been forgotten by its node: it is asked again, beside the state of the
-/// container. Each time in vain the next silence may last twice as long…
-const SILENCE: Duration = Duration::from_secs(5);
-/// … up to this.
-const LONGEST_SILENCE: Duration = Duration::from_mins(1);
-/// A log that is not followed says something all the time.
-const STALLED: Duration = Duration::from_secs(15);
 /// So long the last lines may take from a container that has ended to its log.
 const SETTLING: Duration = Duration::from_millis(500);
 /// An end longer ago than this, by clocks that may differ, has settled.
 const SETTLED: SignedDuration = SignedDuration::from_secs(10);
-/// How often a log is asked for that cannot be followed, and whose reading came to nothing.
-const POLL: Duration = Duration::from_secs(1);
 /// The end of a log is believed when another answer brings nothing more, and of a container that runs after so many.
 const ROUNDS: u32 = 3;
-/// So long reading may come to nothing before that is told.
-const TROUBLE: Duration = Duration::from_mins(2);
-/// The same where somebody waits for an answer.
-const BRIEF_TROUBLE: Duration = Duration::from_secs(30);
 /// A reader away for so long may be behind by more than a node keeps…
 const AWAY: Duration = Duration::from_secs(5);
 /// … and a pause of so long in what is read then may be a file that the node threw away. Nodes rotate each 10 s at most.
@@ -70,23 +58,27 @@ pub(super) struct Reading {
     uid: Option<Uid>,
     node: String,
     revision: Option<Revision>,
+    container: Container,
     place: Place,
     phase: Phase,
     follow: bool,
-    /// The node cannot follow; it is asked each while.
-    polling: bool,
-    /// The container has ended.
-    ended: bool,
-    /// The last lines may still be on their way to the log.
-    unsettled: bool,
     open: Option<Open>,
-    /// Answers in a row that brought nothing.
-    fruitless: u32,
+    /// How many answers to the last question, for the rest, there were.
     rounds: u32,
-    silence: Duration,
-    trouble: Option<Instant>,
+    pace: Pace,
     /// The reader was away: what is read may be behind.
     behind: bool,
+}
+
+/// What is known of the container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Container {
+    /// It had not ended when it was looked at last.
+    Runs,
+    /// It has ended, and its last lines may be on their way to the log.
+    EndedJustNow,
+    /// It has ended.
+    Ended,
 }
 
 /// What is asked for next.
@@ -96,6 +88,8 @@ enum Phase {
     Tail(u64),
     /// What comes.
     Follow,
+    /// What has come, each while: the node cannot follow.
+    Poll,
     /// What there is.
     Rest,
 }
@@ -129,23 +123,18 @@ enum End {
 impl Reading {
     /// Reads the pod's log from its beginning, or what the options say of it.
     pub(super) fn new(pod: &Pod, options: &LogOptions, env: &Env) -> Self {
-        let ended = sight::has_ended(pod);
         let mut reading = Self {
             pod: name(&pod.metadata),
             uid: Uid::of(&pod.metadata),
             node: sight::node(pod).to_owned(),
             revision: pod_revision(pod),
+            container: Container::of(pod, env.wall.now()),
             place: Place::new(options.since),
             phase: Phase::Rest,
             follow: options.follow,
-            polling: false,
-            ended,
-            unsettled: ended && ended_just_now(pod, env.wall.now()),
             open: None,
-            fruitless: 0,
             rounds: 0,
-            silence: SILENCE,
-            trouble: None,
+            pace: Pace::new(options.follow),
             behind: false,
         };
         reading.phase = options.tail.map_or_else(|| reading.after_tail(), Phase::Tail);
@@ -165,7 +154,7 @@ impl Reading {
     /// Asks, or takes in what arrives; `out` gets what is new.
     pub(super) async fn step(&mut self, source: &Source, out: &mut VecDeque<LogEvent>) -> Result<Step, Error> {
         let Some(mut open) = self.open.take() else { return self.ask(source, out).await };
-        let limit = if self.phase == Phase::Follow && !self.polling { self.silence } else { STALLED };
+        let limit = self.pace.silence(self.phase == Phase::Follow);
         let asked = source.env.now();
         let end = match source.env.timeout(limit, open.bytes.next()).await {
             Ok(Some(Ok(bytes))) => {
@@ -187,20 +176,21 @@ impl Reading {
     }
 
     async fn ask(&mut self, source: &Source, out: &mut VecDeque<LogEvent>) -> Result<Step, Error> {
-        if self.phase == Phase::Rest && std::mem::take(&mut self.unsettled) {
+        if self.phase == Phase::Rest && self.container == Container::EndedJustNow {
             source.env.sleep(SETTLING).await;
+            self.container = Container::Ended;
         }
         let since = self.place.ask_since();
         let request = LogRequest {
             namespace: source.namespace.clone(),
             pod: self.pod.clone(),
             container: APP.to_owned(),
-            follow: self.phase == Phase::Follow && !self.polling,
+            follow: self.phase == Phase::Follow,
             since,
             tail_lines: match self.phase {
                 // The last line is read though it is not wanted: what is written after it is.
                 Phase::Tail(lines) => Some(lines.max(1)),
-                Phase::Follow | Phase::Rest => None,
+                Phase::Follow | Phase::Poll | Phase::Rest => None,
             },
             limit_bytes: None,
             timestamps: true,
@@ -234,57 +224,52 @@ impl Reading {
         open.splitter.push(bytes, |piece| pieces.push(piece));
         let before = open.news;
         let end = pieces.into_iter().find_map(|piece| self.piece(open, piece, out));
-        // What a fresh question brings at once, the one before it had been silent about: this node forgets.
         if open.news > before {
-            let missed = before == 0 && now.since(open.opened) < POLL && self.silence > SILENCE;
-            if missed {
-                self.silence = SILENCE;
-            }
-            self.fruitless = 0;
-            self.trouble = None;
+            self.pace.has_news((before == 0).then(|| now.since(open.opened)));
         }
         end
     }
 
     fn piece(&mut self, open: &mut Open, piece: Piece, out: &mut VecDeque<LogEvent>) -> Option<End> {
         open.pieces += 1;
-        if let Piece::Foreign { text } = &piece {
-            return match Words::read(text) {
+        let text = match piece {
+            Piece::Text(text) => text,
+            Piece::Foreign(line) => {
+                let words = Words::read(&line);
                 // The end of a line that began before what was asked for.
-                Words::Unknown if open.cut && open.pieces == 1 => None,
-                words => {
-                    tracing::debug!(pod = self.pod, text, "a node answers with words instead of a log");
-                    Some(End::Words(words))
+                if words == Words::Unknown && open.cut && open.pieces == 1 {
+                    return None;
                 }
-            };
-        }
+                tracing::debug!(pod = self.pod, line, "a node answers with words instead of a log");
+                return Some(End::Words(words));
+            }
+        };
         let last = self.place.last();
-        match self.place.sort(&mut open.answer, piece) {
-            Sorted::Old => None,
-            Sorted::Back => Some(End::Back),
-            Sorted::New { piece: Piece::Text { time, offset, bytes }, gap } => {
+        match self.place.sort(&mut open.answer, text) {
+            Sorted::Old => {}
+            Sorted::Back => return Some(End::Back),
+            Sorted::New { text, gap } => {
                 open.news += 1;
+                let behind = self.behind && self.phase == Phase::Follow;
+                let paused = last.filter(|last| behind && text.time.duration_since(*last) >= PAUSE);
                 if self.phase != Phase::Tail(0) {
-                    let paused = || {
-                        let behind = self.behind && self.phase == Phase::Follow;
-                        last.filter(|last| behind && time.duration_since(*last) >= PAUSE)
-                    };
-                    out.extend(gap.or_else(paused).map(|after| LogEvent::Gap(LogGap { after, before: Some(time) })));
+                    let gap = gap.or(paused).map(|after| LogGap { after, before: Some(text.time) });
+                    let Text { time, offset, bytes } = text;
+                    out.extend(gap.map(LogEvent::Gap));
                     out.push_back(LogEvent::Line(LogLine { time, begins: offset == 0, bytes }));
                 }
-                None
             }
-            Sorted::New { .. } => None,
         }
+        None
     }
 
     /// Takes in what is left of an answer that is over.
     fn finish(&mut self, open: &mut Open, out: &mut VecDeque<LogEvent>) -> End {
         let end = match std::mem::take(&mut open.splitter).finish() {
             // Half a time may be left by a cut that looks like an end.
-            Some(Piece::Foreign { text }) if Words::read(&text) == Words::Unknown => None,
+            Some(Piece::Foreign(line)) if Words::read(&line) == Words::Unknown => None,
             // Of a container that may write on, half a line is no line yet: it is read again with its end.
-            Some(Piece::Text { .. }) if self.phase == Phase::Follow => None,
+            Some(Piece::Text(_)) if self.phase != Phase::Rest => None,
             Some(piece) => self.piece(open, piece, out),
             None => None,
         };
@@ -306,107 +291,84 @@ impl Reading {
             }
             (Phase::Rest, End::Closed) => {
                 self.rounds += 1;
-                let again = self.rounds < 2 || (news && (self.ended || self.rounds < ROUNDS));
-                return Ok(if again { Step::More } else { Step::Over });
+                let may_be_more = news && (self.container != Container::Runs || self.rounds < ROUNDS);
+                return Ok(if may_be_more || self.rounds < 2 { Step::More } else { Step::Over });
             }
             // A tail that was begun is gone on with from there.
             (Phase::Tail(_), _) if self.place.last().is_some() => self.phase = self.after_tail(),
+            (Phase::Follow, End::Words(Words::CannotFollow)) => self.phase = Phase::Poll,
+            (Phase::Follow, End::Silent) => self.pace.was_silent(),
             _ => {}
         }
-        match &end {
-            End::Words(Words::CannotFollow) => self.polling = true,
-            End::Silent if self.phase == Phase::Follow => self.silence = (self.silence * 2).min(LONGEST_SILENCE),
-            End::Closed | End::Broken(_) | End::Silent | End::Back | End::Words(_) => {}
+        if self.look(source, &end, out).await? == Step::Over {
+            return Ok(Step::Over);
         }
-        if let Some(step) = self.look(source, &end, out).await? {
-            return Ok(step);
-        }
-        if self.lasts_too_long(source, &end, news) {
-            let error = self.troubled(source);
-            return Err(if let End::Broken(cause) = end { error.caused_by(cause) } else { error });
-        }
-        self.pause(source, &end, news).await;
-        Ok(Step::More)
+        self.go_on(source, end, news).await
     }
 
-    /// Looks at the pod after an answer that may not have been all; answers a step when that decides it.
-    async fn look(&mut self, source: &Source, end: &End, out: &mut VecDeque<LogEvent>) -> Result<Option<Step>, Error> {
-        let key = ObjectKey::namespaced(pando_cluster::Kind::Pod, &*source.namespace, &*self.pod);
-        let pod = match source.cluster.read::<Pod>(key.namespace.as_deref(), &key.name).await {
+    /// Looks at the pod after an answer that may not have been all.
+    async fn look(&mut self, source: &Source, end: &End, out: &mut VecDeque<LogEvent>) -> Result<Step, Error> {
+        let pod = match source.cluster.read::<Pod>(Some(&source.namespace), &self.pod).await {
             Ok(pod) => pod.filter(|pod| Uid::of(&pod.metadata) == self.uid),
             // Not known: what is asked next will show.
-            Err(error) if is_transient(&error.failure) => return Ok(None),
+            Err(error) if is_transient(&error.failure) => return Ok(Step::More),
             Err(error) => return Err(unread(error)),
         };
         let Some(pod) = pod else {
             let was_cut = !matches!(end, End::Closed);
-            let gap = self.place.last().filter(|_| was_cut).map(|after| LogEvent::Gap(LogGap { after, before: None }));
-            out.extend(gap);
-            return Ok(Some(Step::Over));
+            let gap = self.place.last().filter(|_| was_cut).map(|after| LogGap { after, before: None });
+            out.extend(gap.map(LogEvent::Gap));
+            return Ok(Step::Over);
         };
         if !sight::has_ended(&pod) {
-            return Ok(None);
+            return Ok(Step::More);
         }
-        if matches!(end, End::Words(Words::NoLog)) && std::mem::replace(&mut self.ended, true) {
-            return Err(self.gone(source));
+        match self.container {
+            Container::Runs => self.container = Container::EndedJustNow,
+            Container::EndedJustNow | Container::Ended if matches!(end, End::Words(Words::NoLog)) => {
+                return Err(self.gone(source));
+            }
+            Container::EndedJustNow | Container::Ended => {}
         }
-        if self.phase == Phase::Follow {
+        if matches!(self.phase, Phase::Follow | Phase::Poll) {
             self.phase = Phase::Rest;
-            self.unsettled = true;
         }
-        self.ended = true;
-        Ok(None)
+        Ok(Step::More)
     }
 
-    /// Whether reading has come to nothing for too long.
-    fn lasts_too_long(&mut self, source: &Source, end: &End, news: bool) -> bool {
-        let is_trouble = match end {
+    /// Lets some time pass where nothing came of an answer, and fails when that has been so for too long.
+    async fn go_on(&mut self, source: &Source, end: End, news: bool) -> Result<Step, Error> {
+        let is_trouble = match &end {
             End::Broken(_) | End::Words(Words::NoLog | Words::Unknown) => true,
             End::Silent => self.phase != Phase::Follow,
             End::Closed | End::Back | End::Words(Words::CannotFollow) => false,
         };
         if news || !is_trouble {
-            self.trouble = None;
-            return false;
+            self.pace.is_well();
+        } else if self.pace.is_in_trouble(source.env.now()) {
+            let error = self.troubled(source);
+            return Err(if let End::Broken(cause) = end { error.caused_by(cause) } else { error });
         }
-        let now = source.env.now();
-        now.since(*self.trouble.get_or_insert(now)) >= self.patience()
+        match end {
+            End::Silent => {}
+            _ if self.phase == Phase::Poll => source.env.sleep(POLL).await,
+            _ if news => {}
+            _ => self.pace.pause(&source.env).await,
+        }
+        Ok(Step::More)
     }
 
-    const fn patience(&self) -> Duration {
-        if self.follow { TROUBLE } else { BRIEF_TROUBLE }
+    fn after_tail(&self) -> Phase {
+        if self.follow && self.container == Container::Runs { Phase::Follow } else { Phase::Rest }
     }
 
     fn troubled(&self, source: &Source) -> Error {
         let place = if self.node.is_empty() { String::new() } else { format!(" on node {}", self.node) };
-        let (workload, seconds) = (&source.workload, self.patience().as_secs());
-        Error::new(
-            Code::AdapterUnavailable,
-            format!("the log of workload {workload:?}{place} could not be read for {seconds} s"),
-        )
-        .remedy("look whether that node is healthy and reachable from the API server")
-        .detail("node", &self.node)
-    }
-
-    async fn pause(&mut self, source: &Source, end: &End, news: bool) {
-        if news {
-            self.fruitless = 0;
-        }
-        let pause = match end {
-            End::Silent => return,
-            _ if self.polling && self.phase == Phase::Follow => POLL,
-            _ if news => return,
-            End::Closed | End::Broken(_) | End::Back | End::Words(_) => {
-                let longest = backoff(Duration::from_millis(50), POLL * 5, self.fruitless);
-                longest / 2 + source.env.jitter(longest / 2)
-            }
-        };
-        self.fruitless = self.fruitless.saturating_add(1);
-        source.env.sleep(pause).await;
-    }
-
-    const fn after_tail(&self) -> Phase {
-        if self.follow && !self.ended { Phase::Follow } else { Phase::Rest }
+        let (workload, seconds) = (&source.workload, self.pace.patience().as_secs());
+        let message = format!("the log of workload {workload:?}{place} could not be read for {seconds} s");
+        Error::new(Code::AdapterUnavailable, message)
+            .remedy("look whether that node is healthy and reachable from the API server")
+            .detail("node", &self.node)
     }
 
     fn gone(&self, source: &Source) -> Error {
@@ -417,13 +379,21 @@ impl Reading {
     }
 }
 
+impl Container {
+    /// What the pod says of it; the last lines of one that has just ended may still be on their way to the log.
+    fn of(pod: &Pod, now: Timestamp) -> Self {
+        let ended = app_state(pod).and_then(|state| state.terminated.as_ref()?.finished_at.as_ref().map(|time| time.0));
+        if !sight::has_ended(pod) {
+            Self::Runs
+        } else if ended.is_some_and(|ended| now.duration_since(ended).abs() < SETTLED) {
+            Self::EndedJustNow
+        } else {
+            Self::Ended
+        }
+    }
+}
+
 /// Whether the container was told to be on its way still, while its pod says that it started.
 fn is_waiting(error: &ClusterError) -> bool {
     matches!(&error.failure, Failure::Invalid { message, .. } if message.contains("is waiting to start"))
-}
-
-/// Whether the last lines may still be on their way to the log.
-fn ended_just_now(pod: &Pod, now: Timestamp) -> bool {
-    let ended = app_state(pod).and_then(|state| state.terminated.as_ref()?.finished_at.as_ref().map(|time| time.0));
-    ended.is_some_and(|ended| now.duration_since(ended).abs() < SETTLED)
 }

@@ -27,16 +27,19 @@ pub(crate) enum Tear {
     Words(&'static str),
 }
 
+/// Says what becomes of an answer, by its number from 0 on.
+type Tearing = dyn Fn(usize, &LogRequest) -> Tear + Send + Sync;
+
 /// Decorates any cluster: its logs come in small pieces, and as it is told for each answer.
 pub(crate) struct Torn {
     inner: Arc<dyn Cluster>,
     piece: usize,
     answers: AtomicUsize,
-    tear: Box<dyn Fn(usize, &LogRequest) -> Tear + Send + Sync>,
+    tear: Box<Tearing>,
 }
 
 impl Torn {
-    /// Logs of `inner` in pieces of at most `piece` bytes; `tear` is asked for each answer, by its number from 0 on.
+    /// Logs of `inner` in pieces of at most `piece` bytes; `tear` is asked for each answer.
     pub(crate) fn new(
         inner: Arc<dyn Cluster>,
         piece: usize,

@@ -218,8 +218,9 @@ pub const CASES: &[Case] = cases! {
         a_log_that_falls_silent_is_asked_for_again [Kubelet];
         a_node_that_cannot_follow_is_asked_again_and_again [Kubelet];
         a_nodes_words_are_no_output [Kubelet];
-        a_slow_reader_is_told_what_it_lost [Memory];
+        a_slow_reader_is_told_what_it_lost [Memory] full;
         a_rotation_in_a_cut_is_told_as_a_gap [Memory];
+        a_late_reader_is_told_what_it_lost [Kubelet] full;
         a_hundred_thousand_lines_over_rotations_and_cuts [Kubelet] full;
     }
     view {

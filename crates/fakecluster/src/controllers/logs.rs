@@ -2,8 +2,8 @@
 //!
 //! The container runtime stores each line with its time, and one of more than 16 KiB in parts with times of their own. The kubelet
 //! reads the newest file only. One that follows notices a rotation once it has read a file to its end, and then opens the newest
-//! file from its beginning, **for each rotation that it noticed**: whoever reads slowly loses files and gets others twice. All of it
-//! was seen on 1.34 but what a kubelet does that was not at the end of its file; that is
+//! file from its beginning, **for each rotation that it noticed**: whoever reads slowly loses files and gets others twice, and who is
+//! far behind hears nothing more until the next rotation. All of it was seen on 1.34; the reasons are in
 //! <https://github.com/kubernetes/kubernetes/blob/v1.34.0/pkg/kubelet/kuberuntime/logs/logs.go>.
 
 use futures::StreamExt;

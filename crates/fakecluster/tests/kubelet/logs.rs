@@ -98,7 +98,7 @@ fn bytes_are_what_they_are_and_the_last_line_may_have_no_end() {
 /// As kubelets do it: recorded from one.
 #[test]
 fn a_long_line_is_stored_in_parts() {
-    let long = [&[b'x'; 40_000][..], b"\nend\n"].concat();
+    let long = [&vec![b'x'; 40_000][..], b"\nend\n"].concat();
     let bed = written(&long);
     let stamped = log(&bed, |it| it.timestamps = true);
     assert_eq!(stamped.matches("2026-01-01T").count(), 2, "a line has the time of its first part");
@@ -169,7 +169,7 @@ fn a_slow_reader_loses_a_file_and_gets_another_twice() {
     });
 }
 
-/// By the kubelet's source: what was rotated before it had reached the end of its file it does not notice.
+/// As a kubelet did it: what was rotated before it had reached the end of its file it did not notice.
 #[test]
 fn a_reader_that_is_far_behind_hears_no_more_until_the_next_rotation() {
     let bed = counts();
