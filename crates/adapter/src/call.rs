@@ -251,15 +251,13 @@ impl<'a> Call<'a> {
     }
 
     /// Lists pods and follows them from then on: by the view where there is one, and otherwise by a watch of its own.
-    pub(crate) async fn follow(&self, followed: Followed) -> Result<Follower, Error> {
-        match self.feed() {
-            Some(feed) => Ok(Follower::fed(feed, followed, self.ours().await.map_err(error::unread)?)),
-            None => {
-                let mut follower = Follower::start(self.cluster, self.env, &self.namespace(), followed);
-                self.listed(&mut follower).await?;
-                Ok(follower)
-            }
+    pub(crate) async fn follow(&self, which: Followed) -> Result<Follower, Error> {
+        if let Some(feed) = self.feed() {
+            return Ok(Follower::fed(feed, which, self.ours().await.map_err(error::unread)?));
         }
+        let mut follower = Follower::start(self.cluster, self.env, &self.namespace(), which);
+        self.listed(&mut follower).await?;
+        Ok(follower)
     }
 
     /// What the view is told of the namespace's pods from now on; `None` where it cannot be relied on.

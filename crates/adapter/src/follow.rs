@@ -63,15 +63,15 @@ pub(crate) enum Followed {
 
 impl Follower {
     /// Begins to follow by a list and a watch of its own.
-    pub(crate) fn start(cluster: &Arc<dyn Cluster>, env: &Env, namespace: &str, followed: Followed) -> Self {
-        Self::watching(cluster, env, namespace, followed, None)
+    pub(crate) fn start(cluster: &Arc<dyn Cluster>, env: &Env, namespace: &str, which: Followed) -> Self {
+        Self::watching(cluster, env, namespace, which, None)
     }
 
     /// Goes on from a pod that was just made, the only one there is, by a watch of its own from that version on.
-    pub(crate) fn after(cluster: &Arc<dyn Cluster>, env: &Env, made: &Pod, followed: Followed) -> Self {
+    pub(crate) fn after(cluster: &Arc<dyn Cluster>, env: &Env, made: &Pod, which: Followed) -> Self {
         let namespace = made.metadata.namespace.clone().unwrap_or_default();
         let from = ResourceVersion::of(&made.metadata);
-        let mut follower = Self::watching(cluster, env, &namespace, followed, from);
+        let mut follower = Self::watching(cluster, env, &namespace, which, from);
         follower.list(vec![made.clone()]);
         follower
     }
@@ -80,7 +80,7 @@ impl Follower {
         cluster: &Arc<dyn Cluster>,
         env: &Env,
         namespace: &str,
-        followed: Followed,
+        which: Followed,
         from: Option<ResourceVersion>,
     ) -> Self {
         // What is told here may be ended: a stranger's pod that names our workload is none of ours. One of ours whose
@@ -99,7 +99,7 @@ impl Follower {
                 None => list_watch(&*watched, &clock, &request, tell).await,
             }
         });
-        Self::of(told, cluster.clone(), followed, Some(task))
+        Self::of(told, cluster.clone(), which, Some(task))
     }
 
     /// Goes on from `listed`, the namespace's pods as the caller listed them, by what the view is told.
@@ -108,8 +108,8 @@ impl Follower {
     /// told. The view's own picture at that moment is not used, since it may be older than the list; neither is a list of the
     /// view that began before this, of which only that is certain. Every change since such a list is told as well, so passing
     /// it over loses nothing.
-    pub(crate) fn fed(feed: Feed, followed: Followed, listed: Vec<Pod>) -> Self {
-        let mut follower = Self::of(feed.told, feed.cluster, followed, None);
+    pub(crate) fn fed(feed: Feed, which: Followed, listed: Vec<Pod>) -> Self {
+        let mut follower = Self::of(feed.told, feed.cluster, which, None);
         follower.list(listed);
         while let Some(Some(told)) = follower.told.next().now_or_never() {
             follower.is_list_old = match &told {
@@ -124,11 +124,11 @@ impl Follower {
         follower
     }
 
-    fn of(told: UnboundedReceiver<Told>, cluster: Arc<dyn Cluster>, followed: Followed, task: Option<Task>) -> Self {
+    fn of(told: UnboundedReceiver<Told>, cluster: Arc<dyn Cluster>, which: Followed, task: Option<Task>) -> Self {
         Self {
             told,
             cluster,
-            followed,
+            followed: which,
             pods: BTreeMap::new(),
             read: BTreeSet::new(),
             gone: BTreeSet::new(),

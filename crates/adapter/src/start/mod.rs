@@ -78,7 +78,7 @@ impl Starter<'_> {
                 }
             }
             let tried = match (raised.take(), step) {
-                (Some(revision), _) => self.begin(Raise::Done, revision, Before::Nothing).await?,
+                (Some(revision), _) => Box::pin(self.begin(Raise::Done, revision, Before::Nothing)).await?,
                 (None, Step::Keep { pod, redigest }) => self.keep(record, pod, &own, redigest).await?,
                 (None, Step::Adopt { pod }) => self.adopt(record, pod).await?,
                 (None, Step::Await { pod }) if patient => {
@@ -88,9 +88,11 @@ impl Starter<'_> {
                 }
                 (None, Step::Await { .. }) => {
                     let revision = seen.highest().unwrap_or_default().next();
-                    self.begin(Raise::From(record), revision, Before::Ended).await?
+                    Box::pin(self.begin(Raise::From(record), revision, Before::Ended)).await?
                 }
-                (None, Step::Start { revision, after }) => self.begin(Raise::From(record), revision, after).await?,
+                (None, Step::Start { revision, after }) => {
+                    Box::pin(self.begin(Raise::From(record), revision, after)).await?
+                }
             };
             let taken = match tried {
                 Tried::Settled(mut settled) => {

@@ -274,7 +274,9 @@ fn a_second_lost_answer_is_not_settled_by_a_list_that_began_before_it() {
     assert_eq!(state.is_current(NAMESPACE, at(1)), Err(Stale::Writes));
     // One that is waited for no longer does not stand for a later one.
     let late = budget::WATCH_SILENCE.as_secs() + 2;
-    KINDS.iter().for_each(|kind| drop(tell(&mut state, *kind, Told::Fresh, late)));
+    for kind in KINDS {
+        drop(tell(&mut state, kind, Told::Fresh, late));
+    }
     assert_eq!(state.is_current(NAMESPACE, at(late)), Ok(()));
     state.await_write(key("web-1"), Write::Doubtful, at(late));
     assert_eq!(state.is_current(NAMESPACE, at(late)), Err(Stale::Writes));
