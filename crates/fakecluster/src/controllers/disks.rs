@@ -6,7 +6,7 @@ use pando_cluster::env::Instant;
 
 use super::machines::ProcessId;
 
-/// The storage behind a PersistentVolume, whatever the API says of the object.
+/// The storage behind a `PersistentVolume`, whatever the API says of the object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Disk {
     /// The claim that it was made for, as `namespace/name`; empty for one that nobody provisioned.

@@ -1,7 +1,7 @@
 //! Claims, volumes and what is really on them. The words and the order are those of Kubernetes 1.34 (tried on kind).
 
 use k8s_openapi::api::core::v1::{Event, PersistentVolume, PersistentVolumeClaim};
-use pando_cluster::{Kind, ObjectKey};
+use pando_cluster::{Cluster, Kind, MergePatch, ObjectKey, ResourceVersion};
 use pando_fakecluster::behaviour::Behaviour;
 use pando_fakecluster::{Delays, FakeConfig, FakeProvisioner, FakeStorageClass};
 use serde_json::{Value, json};
@@ -362,11 +362,11 @@ fn a_claim_grows_only_where_its_class_allows() {
     let bed = Bed::new(FakeConfig::default());
     claim(&bed, "data", json!({}));
     bed.run(mounting("web", "data"));
-    let path = ObjectKey::namespaced(Kind::PersistentVolumeClaim, APP, "data");
-    let object = bed.sim.block_on(pando_cluster::Cluster::get(&bed.fake, &path)).unwrap().unwrap();
+    let key = at("data");
+    let object = bed.sim.block_on(bed.fake.get(&key)).unwrap().unwrap();
     let body = json!({"spec": {"resources": {"requests": {"storage": "2Gi"}}}});
-    let patch = pando_cluster::MergePatch::at(&pando_cluster::ResourceVersion::of(object.meta()).unwrap(), body);
-    let refused = bed.sim.block_on(pando_cluster::Cluster::patch(&bed.fake, &path, &patch)).unwrap_err();
+    let patch = MergePatch::at(&ResourceVersion::of(object.meta()).unwrap(), body);
+    let refused = bed.sim.block_on(bed.fake.patch(&key, &patch)).unwrap_err();
     let words = "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support resize";
     assert!(refused.to_string().contains(words), "{refused}");
 }

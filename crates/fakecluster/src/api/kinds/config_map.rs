@@ -1,4 +1,4 @@
-//! ConfigMaps: what their keys may be, and that an immutable one stays as it is.
+//! `ConfigMap`s: what their keys may be, and that an immutable one stays as it is.
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::ConfigMap;

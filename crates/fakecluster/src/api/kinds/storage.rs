@@ -143,12 +143,12 @@ fn check_capacity(capacity: Option<&BTreeMap<String, Quantity>>) -> Vec<FieldErr
     if capacity.is_none_or(BTreeMap::is_empty) {
         errors.push(FieldError::required("spec.capacity", ""));
     }
-    match (amount(capacity, "storage"), capacity.map_or(0, BTreeMap::len)) {
-        (Some(size), 1) => errors.extend(check_size("spec.capacity[storage]", size)),
-        (None, _) | (Some(_), _) => {
-            let text = format!("Unsupported value: {}: supported values: \"storage\"", json!(capacity));
-            errors.push(FieldError::of("FieldValueNotSupported", "spec.capacity", text));
-        }
+    let only = amount(capacity, "storage").filter(|_| capacity.is_some_and(|all| all.len() == 1));
+    if let Some(size) = only {
+        errors.extend(check_size("spec.capacity[storage]", size));
+    } else {
+        let text = format!("Unsupported value: {}: supported values: \"storage\"", json!(capacity));
+        errors.push(FieldError::of("FieldValueNotSupported", "spec.capacity", text));
     }
     errors
 }

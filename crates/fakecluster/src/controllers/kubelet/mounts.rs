@@ -123,7 +123,7 @@ impl PodWork {
         (!others.is_empty()).then_some(Refusal { reason: "FailedAttachVolume", message })
     }
 
-    /// The files of a volume that is made of Secrets and ConfigMaps; `None` for any other.
+    /// The files of a volume that is made of Secrets and `ConfigMap`s; `None` for any other.
     fn files(&self, fake: &FakeCluster, volume: &Volume) -> Result<Option<Files>, String> {
         if let Some(source) = &volume.config_map {
             let optional = source.optional == Some(true);

@@ -54,14 +54,11 @@ impl PodWork {
     pub(super) fn end_pull(&mut self, fake: &FakeCluster, node: &Node, index: usize) -> Stage {
         let now = fake.env().now();
         let name = self.containers[index].image().to_owned();
-        let message = match self.ask_registry(fake, &name) {
-            Ok(_) => {
-                fake.machines().with(|state| state.pulled.insert((node.name.clone(), name.clone())));
-                let of = &self.containers[index];
-                self.tell(fake, Some(of), false, "Pulled", format!("Successfully pulled image {name:?}"));
-                return self.have_image(fake, index);
-            }
-            Err(message) => message,
+        let Err(message) = self.ask_registry(fake, &name) else {
+            fake.machines().with(|state| state.pulled.insert((node.name.clone(), name.clone())));
+            let of = &self.containers[index];
+            self.tell(fake, Some(of), false, "Pulled", format!("Successfully pulled image {name:?}"));
+            return self.have_image(fake, index);
         };
         let of = &self.containers[index];
         self.tell(fake, Some(of), true, "Failed", format!("Failed to pull image {name:?}: {message}"));
@@ -135,7 +132,7 @@ impl PodWork {
         }
     }
 
-    /// Looks for the Secrets and ConfigMaps that the container's environment comes from.
+    /// Looks for the Secrets and `ConfigMap`s that the container's environment comes from.
     pub(super) fn configure(&self, fake: &FakeCluster, index: usize) -> Result<(), String> {
         let container = &self.containers[index].container;
         for source in container.env_from.iter().flatten() {
