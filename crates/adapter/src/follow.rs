@@ -178,6 +178,8 @@ impl Follower {
                 if let Some(pod) = Pod::from_object(object).filter(|pod| self.is_followed(pod)) {
                     let identity = identity(&pod.metadata);
                     self.read.remove(&identity);
+                    // One that had lost its labels for a while was told as gone.
+                    self.gone.remove(&identity);
                     self.pods.insert(identity, pod);
                 }
             }
@@ -200,6 +202,7 @@ impl Follower {
                 self.gone.insert(identity);
             }
         }
+        self.gone.retain(|identity| !self.pods.contains_key(identity));
         self.lists += 1;
     }
 
@@ -462,6 +465,16 @@ mod tests {
         view.unbounded_send(gone("web-1", "a")).expect("the follower is there");
         assert!(is_over(&mut follower, "web-1", "a"));
         assert!(is_over(&mut follower, "web-1", "a"), "and stays so");
+    }
+
+    #[test]
+    fn a_pod_that_comes_back_under_its_identity_is_not_gone() {
+        for back in [is("web-1", "a", "7"), all(&[("web-1", "a")])] {
+            let (mut follower, _view) = fed(vec![], &[("web-1", "a")], Some(pod("web-1", "a", "7")));
+            follower.take(gone("web-1", "a"));
+            follower.take(back);
+            assert!(!is_over(&mut follower, "web-1", "a"), "its labels were taken off and put back");
+        }
     }
 
     /// A pod that the caller made after its list: that nothing was told of it yet is no sign of its end.
