@@ -72,7 +72,7 @@ async fn follow<T: Send>(
     make: &mut (impl FnMut(Object) -> T + Send),
     follower: &mut (impl FnMut(Told<T>) + Send),
 ) {
-    let mut pace = Pace { failures: 0 };
+    let mut pace = Pace::default();
     if let Some(version) = from {
         watch(cluster, env, request, version, &mut pace, make, follower).await;
     }
@@ -83,7 +83,10 @@ async fn follow<T: Send>(
                 follower(Told::All(objects));
                 watch(cluster, env, request, version, &mut pace, make, follower).await;
             }
-            Err(error) => follower(Told::Broken(error)),
+            Err(error) => {
+                pace.heed(&error);
+                follower(Told::Broken(error));
+            }
         }
         pace.wait(env).await;
     }
@@ -132,6 +135,7 @@ async fn watch<T>(
         match end {
             Some(error) if error.is_expired() => return,
             Some(error) => {
+                pace.heed(&error);
                 follower(Told::Broken(error));
                 pace.wait(env).await;
             }
@@ -176,9 +180,11 @@ async fn list<T>(
     }
 }
 
-/// How often in a row things went wrong.
+/// How often in a row things went wrong, and for how long the API server asked to be left alone.
+#[derive(Default)]
 struct Pace {
     failures: u32,
+    asked: Duration,
 }
 
 impl Pace {
@@ -193,10 +199,17 @@ impl Pace {
         }
     }
 
+    fn heed(&mut self, error: &ClusterError) {
+        if let Failure::Overloaded { retry_after: Some(asked) } = error.failure {
+            self.asked = asked.min(budget::LONGEST_RETRY_AFTER);
+        }
+    }
+
     async fn wait(&mut self, env: &Env) {
         let longest = backoff(budget::FIRST_BACKOFF * 2, budget::WATCH_BACKOFF, self.failures);
         // At least half of it, so that many followers neither meet nor hammer.
-        env.sleep(longest / 2 + env.jitter(longest / 2)).await;
+        let wait = longest / 2 + env.jitter(longest / 2);
+        env.sleep(wait.max(std::mem::take(&mut self.asked))).await;
         self.failures = self.failures.saturating_add(1);
     }
 }
