@@ -272,7 +272,7 @@ impl<'a> Call<'a> {
 
     /// Waits until the follower was told of all pods once.
     async fn listed(&self, follower: &mut Follower) -> Result<(), Error> {
-        follower.listed(self.env, budget::TRYING).await.map_err(|trouble| match trouble {
+        follower.listed(self.env, budget::PAGE + budget::TRYING).await.map_err(|trouble| match trouble {
             Some(trouble) => error::unread(trouble),
             None => {
                 Error::new(Code::AdapterUnavailable, format!("the pods of {} could not be listed in time", self.app))

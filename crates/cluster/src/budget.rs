@@ -13,7 +13,7 @@ pub const STREAM: Duration = Duration::from_secs(15);
 
 /// At most so many tries of a call…
 pub const TRIES: u32 = 5;
-/// … begun within this time of the first.
+/// … begun within this time of the first, all but the second: a first one that hung may have taken longer.
 pub const TRYING: Duration = Duration::from_secs(30);
 /// The wait before the second try; it doubles with each.
 pub const FIRST_BACKOFF: Duration = Duration::from_millis(100);
