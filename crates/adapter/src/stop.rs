@@ -1,10 +1,10 @@
 //! Ending a bundle's workloads, and taking the bundle away.
 
-use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, PersistentVolumeClaim, Pod, Secret, Service};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use pando_api::{Code, Error};
 use pando_cluster::converge::ConvergeError;
-use pando_cluster::names::{is_ours, label, label_value, role};
+use pando_cluster::names::{TO_BE_DELETED, annotation, annotation_value, is_ours, label, label_value, role};
 use pando_cluster::{DeleteOptions, Kind, ObjectKey, ResourceVersion, Uid};
 use serde_json::json;
 
@@ -119,10 +119,11 @@ async fn try_to_destroy(call: &Call<'_>, keep_volumes: bool) -> Result<bool, Err
     if !claims.is_empty() {
         return empty(call).await.map(|()| true);
     }
+    let Some(marked) = mark(call, &namespace).await? else { return Ok(false) };
     // Kubernetes takes a namespace's policies away before its pods have ended: what still ran would be open to everybody.
     end_all(call).await?;
-    let Some(uid) = Uid::of(&namespace.metadata) else { return Ok(true) };
-    let options = DeleteOptions { version: ResourceVersion::of(&namespace.metadata), ..DeleteOptions::of(uid) };
+    let Some(uid) = Uid::of(&marked.metadata) else { return Ok(true) };
+    let options = DeleteOptions { version: ResourceVersion::of(&marked.metadata), ..DeleteOptions::of(uid) };
     match call.cluster.delete(&namespace_key(&call.namespace()), &options).await {
         Ok(()) => {
             call.note(Kind::Namespace, &call.namespace(), pando_api::Change::Deleted, Vec::new());
@@ -131,6 +132,20 @@ async fn try_to_destroy(call: &Call<'_>, keep_volumes: bool) -> Result<bool, Err
         }
         Err(error) if error.is_not_found() => Ok(true),
         Err(error) if error.is_conflict() => Ok(false),
+        Err(error) => Err(unchanged(error)),
+    }
+}
+
+/// Marks the namespace before it is deleted; `None` when it changed meanwhile. An apply takes the mark off, and with it moves the
+/// version: a deletion that arrives when its caller is long dead finds another one, and takes nothing along.
+async fn mark(call: &Call<'_>, namespace: &Namespace) -> Result<Option<Namespace>, Error> {
+    if annotation_value(&namespace.metadata, annotation::TOUCHED) == Some(TO_BE_DELETED) {
+        return Ok(Some(namespace.clone()));
+    }
+    let body = json!({"metadata": {"annotations": {annotation::TOUCHED: TO_BE_DELETED}}});
+    match call.patch(namespace, body, vec![format!("metadata.annotations.{}", annotation::TOUCHED)]).await {
+        Ok(marked) => Ok(Some(marked)),
+        Err(error) if error.is_conflict() || error.is_not_found() => Ok(None),
         Err(error) => Err(unchanged(error)),
     }
 }

@@ -43,6 +43,9 @@ pub mod annotation {
     pub const VOLUME_ID: &str = "pando.dev/volume-id";
     /// What people call the volume that a claim is.
     pub const VOLUME_NAME: &str = "pando.dev/volume-name";
+    /// On a namespace: who wrote it last for no other reason than that its version moves. Whoever decides to delete it sets it to
+    /// [`super::TO_BE_DELETED`] and deletes that very version; whoever has a use for it takes that off.
+    pub const TOUCHED: &str = "pando.dev/touched";
     /// The request that wrote an object last.
     pub const REQUEST_ID: &str = "pando.dev/request-id";
     /// Whether an autoscaler may move the pod to empty a node.
@@ -54,6 +57,9 @@ pub mod role {
     /// Pulls an image, or holds the credentials for it.
     pub const PULL: &str = "pull";
 }
+
+/// The value of [`annotation::TOUCHED`] on a namespace that is about to be deleted.
+pub const TO_BE_DELETED: &str = "to-be-deleted";
 
 /// The value of [`label::MANAGED_BY`] on everything we make.
 pub const MANAGER: &str = "pando";

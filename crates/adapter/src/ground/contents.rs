@@ -129,7 +129,12 @@ pub(super) async fn claims(
         None => call.with_young_rights(|| call.cluster.list_all(&request)).await.map_err(unread)?.0,
     };
     let live = &live;
-    try_join_all(plan.volumes.iter().map(|volume| claim(call, volume, named(live, &volume.claim_name())))).await
+    let claims = plan.volumes.iter().map(|volume| claim(call, volume, named(live, &volume.claim_name())));
+    let claims = try_join_all(claims).await?;
+    if claims.iter().any(|claim| named(live, &name(&claim.metadata)).is_none()) {
+        super::touch(call).await?;
+    }
+    Ok(claims)
 }
 
 async fn claim(

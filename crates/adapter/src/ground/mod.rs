@@ -10,10 +10,11 @@ use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use pando_api::{Code, Error};
 use pando_cluster::converge::{Change, ConvergeError, Known, Quantity};
-use pando_cluster::names::{annotation, annotation_value, is_ours, label, label_value, object};
+use pando_cluster::names::{TO_BE_DELETED, annotation, annotation_value, is_ours, label, label_value, object};
 use pando_cluster::resilient::backoff;
 use pando_cluster::{ClusterError, Kind, ListRequest, ObjectKey, Scope, Selector, Told, Uid, budget, list_watch};
 use pando_network::{ClusterAddresses, Egress, default_policy};
+use serde_json::json;
 
 use crate::call::{Call, namespace_key};
 use crate::digest::EnvKey;
@@ -140,6 +141,10 @@ async fn namespace(call: &Call<'_>, plan: &Plan, mut live: Option<Namespace>) ->
             }
         };
         own(call, &found)?;
+        let Some(found) = unmark(call, found).await? else {
+            live = look(call, false).await?;
+            continue;
+        };
         match call.ensure(&desired, Known::Live(Box::new(found))).await {
             Ok(made) => {
                 own(call, &made.object)?;
@@ -153,6 +158,40 @@ async fn namespace(call: &Call<'_>, plan: &Plan, mut live: Option<Namespace>) ->
         }
     }
     Err(not_made(ConvergeError::Contended { key: namespace_key(&call.namespace()) }))
+}
+
+/// Takes the mark of a deletion to come off the namespace, so that one that is still on its way finds another version; `None` when
+/// the namespace changed meanwhile.
+async fn unmark(call: &Call<'_>, namespace: Namespace) -> Result<Option<Namespace>, Error> {
+    let meta = &namespace.metadata;
+    if meta.deletion_timestamp.is_some() || annotation_value(meta, annotation::TOUCHED) != Some(TO_BE_DELETED) {
+        return Ok(Some(namespace));
+    }
+    let body = json!({"metadata": {"annotations": {annotation::TOUCHED: null}}});
+    match call.patch(&namespace, body, vec![format!("metadata.annotations.{}", annotation::TOUCHED)]).await {
+        Ok(unmarked) => Ok(Some(unmarked)),
+        Err(error) if error.is_conflict() || error.is_not_found() => Ok(None),
+        Err(error) => Err(unchanged(error)),
+    }
+}
+
+/// Moves the namespace's version, which a new claim in it does not: whoever listed its claims before, found none, and is about to
+/// delete the namespace, finds another version. What is deleted before that takes only claims along that nothing has written to.
+async fn touch(call: &Call<'_>) -> Result<(), Error> {
+    let key = namespace_key(&call.namespace());
+    for _ in 0..ROUNDS {
+        let Some(namespace) = look(call, false).await? else { break };
+        if namespace.metadata.deletion_timestamp.is_some() {
+            return Err(not_made(ConvergeError::BeingDeleted { key }));
+        }
+        let body = json!({"metadata": {"annotations": {annotation::TOUCHED: call.env.wall.now().to_string()}}});
+        match call.patch(&namespace, body, vec![format!("metadata.annotations.{}", annotation::TOUCHED)]).await {
+            Ok(_) => return Ok(()),
+            Err(error) if error.is_conflict() || error.is_not_found() => {}
+            Err(error) => return Err(unchanged(error)),
+        }
+    }
+    Err(not_made(ConvergeError::Contended { key }))
 }
 
 /// Refuses a namespace that is not this bundle's. The adapter before this one left no exact id: there the label decides.
