@@ -36,7 +36,16 @@ pub(crate) async fn image(call: &Call<'_>, template: &Template<'_>, old: &Pod) -
     let desired = pull_pod(template, sight::node(old), call.env);
     let begun = Begun::Pull(name(&desired.metadata));
     call.begin(begun.clone());
-    let pod = match call.create(&desired).await {
+    let made = match call.create(&desired).await {
+        // The answer of a try before was lost: nobody else draws this name.
+        Err(error) if error.is_already_exists() => match call.read::<Pod>(&name(&desired.metadata)).await {
+            Ok(Some(made)) => Ok(made),
+            Ok(None) => Err(error),
+            Err(unread) => Err(unread),
+        },
+        made => made,
+    };
+    let pod = match made {
         Ok(pod) => pod,
         // No room even for this, or a rule against it: the start itself will tell.
         Err(error) => {
