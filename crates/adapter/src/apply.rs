@@ -1,15 +1,16 @@
 //! Carrying out a plan: the ground, then every workload, each after those it depends on and otherwise beside each other.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use futures::StreamExt;
 use futures::future::{Either, select};
 use futures::stream::FuturesUnordered;
-use k8s_openapi::api::core::v1::{Namespace, Pod};
+use k8s_openapi::api::core::v1::{Namespace, PersistentVolumeClaim, Pod};
 use pando_api::{Error, Outcome, WorkloadResult};
 
 use crate::call::{Begun, Call, name};
 use crate::digest::PlanDigest;
+use crate::error::unread;
 use crate::follow::Followed;
 use crate::ground::{self, Ground};
 use crate::known::ClusterFacts;
@@ -34,6 +35,9 @@ pub(crate) async fn carry_out(
     let pulls = Pulls::of(&plan.workloads);
     let seen = if live.is_some() { call.seen().await } else { None };
     let ground = Box::pin(ground::prepare(call, plan, &pulls, live, seen.as_ref(), &facts.addresses)).await?;
+    if !ground.claims.is_empty() {
+        call.begin(Begun::Claims);
+    }
     let known = seen.map(|seen| seen.volumes).unwrap_or_default();
     let mut keeping = Keeping::of(call, &ground.claims, &known).await?;
     let started = async {
@@ -52,6 +56,9 @@ pub(crate) async fn carry_out(
     };
     // Also where the apply failed: what was bound meanwhile holds data.
     let kept = keeping.finish().await;
+    if kept.is_ok() {
+        call.finish(&Begun::Claims);
+    }
     let results = started?;
     kept?;
     tidy(call, plan, &ground).await;
@@ -193,9 +200,19 @@ fn in_plan_order(plan: &Plan, mut ends: BTreeMap<&str, End>) -> Result<Vec<Workl
     }
 }
 
-/// Ends what the call began and did not come to the end of, so that nothing of it starts later on its own (S-80).
-pub(crate) async fn undo(call: &Call<'_>, unfinished: &std::collections::BTreeSet<Begun>) -> Result<(), Error> {
-    if unfinished.is_empty() {
+/// Ends what the call began and did not come to the end of, so that nothing of it starts later on its own (S-80), and keeps the
+/// data of what was bound meanwhile.
+pub(crate) async fn undo(call: &Call<'_>, unfinished: &BTreeSet<Begun>) -> Result<(), Error> {
+    let ended = end_unfinished(call, unfinished).await;
+    if unfinished.contains(&Begun::Claims) {
+        let claims: Vec<PersistentVolumeClaim> = call.ours().await.map_err(unread)?;
+        Keeping::of(call, &claims, &[]).await?;
+    }
+    ended
+}
+
+async fn end_unfinished(call: &Call<'_>, unfinished: &BTreeSet<Begun>) -> Result<(), Error> {
+    if unfinished.iter().all(|begun| *begun == Begun::Claims) {
         return Ok(());
     }
     let mut follower = call.follow(Followed::Workloads).await?;

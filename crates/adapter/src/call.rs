@@ -56,6 +56,8 @@ pub(crate) enum Begun {
     Start(String, Revision),
     /// A pod of that name that pulls an image.
     Pull(String),
+    /// Claims may be bound by now to volumes that would go with them.
+    Claims,
 }
 
 impl<'a> Call<'a> {
