@@ -95,9 +95,9 @@ mod tests {
     use super::*;
     use crate::screen::tests::Paper;
 
-    fn line(second: i64, begins: bool, bytes: &'static [u8]) -> Result<LogEvent, Error> {
+    fn line(second: i64, begins: bool, bytes: &'static [u8]) -> LogEvent {
         let time = jiff::Timestamp::from_second(second).expect("a second of our era");
-        Ok(LogEvent::Line(LogLine { time, begins, bytes: bytes.into() }))
+        LogEvent::Line(LogLine { time, begins, bytes: bytes.into() })
     }
 
     /// What is written of these events, on both outputs, and how that ends.
@@ -113,10 +113,10 @@ mod tests {
     fn bytes_come_out_as_they_were_written() {
         let events = || {
             vec![
-                line(1, true, b"a\xff\x1b\r\n"),
-                line(2, true, b"long "),
-                line(2, false, b"line\n"),
-                line(3, true, b"x"),
+                Ok(line(1, true, b"a\xff\x1b\r\n")),
+                Ok(line(2, true, b"long ")),
+                Ok(line(2, false, b"line\n")),
+                Ok(line(3, true, b"x")),
             ]
         };
         assert_eq!(written_of(events(), false).0, b"a\xff\x1b\r\nlong line\nx");
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn the_next_start_begins_a_line_of_its_own() {
-        assert_eq!(written_of(vec![line(1, true, b"no end"), line(2, true, b"b\n")], false).0, b"no end\nb\n");
+        assert_eq!(written_of(vec![Ok(line(1, true, b"no end")), Ok(line(2, true, b"b\n"))], false).0, b"no end\nb\n");
     }
 
     #[test]
@@ -134,7 +134,7 @@ mod tests {
         let (after, before) = (jiff::Timestamp::from_second(1).expect("a time"), None);
         let gap = Ok(LogEvent::Gap(LogGap { after, before }));
         let failure = Err(Error::new(Code::NotFound, "gone"));
-        let (out, said, end) = written_of(vec![line(1, true, b"a\n"), gap, failure], false);
+        let (out, said, end) = written_of(vec![Ok(line(1, true, b"a\n")), gap, failure], false);
         assert_eq!(out, b"a\n");
         assert!(said.contains("lines between 1970-01-01T00:00:01Z and the end may be missing"), "{said}");
         assert_eq!(end.expect_err("it failed").code, Code::NotFound);
@@ -160,7 +160,7 @@ mod tests {
     #[test]
     fn an_output_that_nobody_reads_is_an_end_and_a_full_one_a_failure() {
         for (kind, ends) in [(ErrorKind::BrokenPipe, true), (ErrorKind::StorageFull, false)] {
-            let log = stream::iter([line(1, true, b"a\n")]).chain(stream::pending()).boxed();
+            let log = stream::iter([Ok(line(1, true, b"a\n"))]).chain(stream::pending()).boxed();
             let screen = Paper::default().screen();
             let end = write_to(Refuses(kind), log, false, &screen).now_or_never().expect("it does not wait for more");
             assert_eq!(end.is_ok(), ends, "{kind}");

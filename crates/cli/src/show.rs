@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use pando_api::{
-    ApplyResult, Change, Gate, GateProof, ObservedBundle, ObservedWorkload, Outcome, Reason, ReasonKind, Written,
+    ApplyResult, Change, Gate, GateProof, ObservedBundle, ObservedWorkload, Outcome, Reason, ReasonKind,
+    WorkloadResult, Written,
 };
 use serde_json::{Value, json};
 
@@ -45,22 +46,29 @@ pub(crate) fn applied(result: &ApplyResult) -> Report {
         let (gate, proof) = workload.gate.as_ref().map_or_else(Default::default, gate);
         table.row([workload.workload.clone(), outcome(&workload.outcome), gate, proof]);
     }
-    let mut notes = String::new();
-    for workload in &result.workloads {
-        if !workload.unready_dependencies.is_empty() {
-            let names = workload.unready_dependencies.join(", ");
-            notes += &format!("\n{} was started although not healthy by then: {names}\n", workload.workload);
-        }
-        if let Outcome::Ended { log: Some(log), .. } = &workload.outcome {
-            notes += &format!("\nThe end of {}'s log:\n{}\n", workload.workload, text::lines(log.trim_end()));
-        }
-    }
+    let notes: String = result.workloads.iter().map(notes).collect();
     let written = if result.written.is_empty() {
         "\nNothing was written: all was as planned.\n".to_owned()
     } else {
         format!("\n{}", written(&result.written))
     };
     Report { text: table.print() + &notes + &written, tree: json!(result) }
+}
+
+/// What more there is to say of a workload.
+fn notes(workload: &WorkloadResult) -> String {
+    let name = &workload.workload;
+    let unready = match workload.unready_dependencies.join(", ").as_str() {
+        "" => String::new(),
+        unready => format!("\n{name} was started although not healthy by then: {unready}\n"),
+    };
+    let log = match &workload.outcome {
+        Outcome::Ended { log: Some(log), .. } => {
+            format!("\nThe end of {name}'s log:\n{}\n", text::lines(log.trim_end()))
+        }
+        _ => String::new(),
+    };
+    unready + &log
 }
 
 /// What became of a workload, in words.
@@ -191,7 +199,7 @@ pub(crate) fn reason(reason: &Reason) -> String {
 
 #[cfg(test)]
 mod tests {
-    use pando_api::{ObservedVolume, WorkloadResult};
+    use pando_api::ObservedVolume;
 
     use super::*;
 

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::future::Future;
 use std::time::Duration;
 
-use pando_api::{BundlePlan, FilePlan, MountPlan, Outcome, RegistryAuth, VolumePlan};
+use pando_api::{BundlePlan, FilePlan, MountPlan, Outcome, RegistryAuth, VolumePlan, WorkloadPlan};
 use pando_cluster::Kind;
 use pando_fakecluster::api::ledger::Call;
 use pando_fakecluster::behaviour::Behaviour;
@@ -122,8 +122,7 @@ pub(super) async fn a_satisfied_plan_with_everything_costs_six_reads(bed: &dyn B
 /// Two workloads, one after the other, each with a volume; one secret, one carried file, one credential.
 fn everything(app: &App<'_>) -> BundlePlan {
     let mut plan = with_env(app.plan(&Behaviour::Run), &[("PASSWORD", "hunter2")]);
-    let mut db = plan.workloads[0].clone();
-    db.name = "db".to_owned();
+    let mut db = WorkloadPlan { name: "db".to_owned(), ..plan.workloads[0].clone() };
     for (workload, id) in plan.workloads.iter_mut().chain([&mut db]).zip(["vol_1", "vol_2"]) {
         plan.volumes.push(VolumePlan { volume_id: id.to_owned(), name: id.to_owned(), size_bytes: 1 << 30 });
         workload.mounts = vec![MountPlan { volume_id: id.to_owned(), path: "/data".to_owned(), read_only: false }];
