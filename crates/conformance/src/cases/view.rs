@@ -210,7 +210,7 @@ pub(super) async fn what_is_on_its_way_is_told_from_what_was_stopped(bed: &dyn B
     let app = App::with(bed, "onitsway", &json!({"start_timeout_seconds": 45}));
     let other = app.elsewhere();
     let plan = app.plan(&Behaviour::Run);
-    let missing = with(plan.clone(), |web| web.image = "registry.invalid/NOTHING:1".into());
+    let missing = with(plan.clone(), |web| web.image = "registry.invalid/nothing:1".into());
     let looking = eventually(bed.env(), "it is on its way", SOON, || async {
         let bundle = other.observe().await;
         bundle.workloads.into_iter().find(|web| web.reason.as_ref().is_some_and(|it| it.kind == ReasonKind::Image))
