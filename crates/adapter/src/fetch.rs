@@ -10,8 +10,8 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use pando_api::{Error, ReasonKind};
-use pando_cluster::Env;
 use pando_cluster::names::{label, object, role};
+use pando_cluster::{Env, budget};
 
 use crate::call::{Begun, Call, name};
 use crate::error::unchanged;
@@ -28,8 +28,8 @@ const NO_PROGRAM: &str = "/pando.dev/nothing-of-this-image-runs";
 ///
 /// # Errors
 ///
-/// When the image cannot be had. Whatever else keeps the pull from its end (no room, a node in trouble) is no verdict about the image,
-/// and no error.
+/// When the image cannot be had, or not in the time that a start may take. Whatever else keeps the pull from its end (no room, a node
+/// in trouble) is no verdict about the image, and no error.
 pub(crate) async fn image(call: &Call<'_>, template: &Template<'_>, old: &Pod) -> Result<bool, Error> {
     let workload = template.workload;
     call.tell(&workload.name, "pulling the image", workload.image.as_str());
@@ -59,7 +59,7 @@ pub(crate) async fn image(call: &Call<'_>, template: &Template<'_>, old: &Pod) -
     call.delete(&pod).await.map_err(unchanged)?;
     call.finish(&begun);
     match end {
-        End::Failed { kind: ReasonKind::Image, error, .. } => {
+        End::Failed { kind, error, pod } if is_about_the_image(kind, &pod) => {
             let mut error = *error;
             error.message = format!("{}; the version before it was left running", error.message);
             Err(error)
@@ -71,6 +71,11 @@ pub(crate) async fn image(call: &Call<'_>, template: &Template<'_>, old: &Pod) -
         End::Failed { .. } | End::Running(_) | End::Ended { .. } => Ok(true),
         End::Taken => Ok(false),
     }
+}
+
+/// Whether the pull failed by the image: it cannot be had, or it takes too long. What keeps a pod from its sandbox comes before it.
+fn is_about_the_image(kind: ReasonKind, pod: &Pod) -> bool {
+    kind == ReasonKind::Image || kind == ReasonKind::Unknown && sight::has_sandbox(pod)
 }
 
 /// A pod that pulls the image and cannot run it.
@@ -90,8 +95,8 @@ fn pull_pod(template: &Template<'_>, node: &str, env: &Env) -> Pod {
             automount_service_account_token: Some(false),
             enable_service_links: Some(false),
             termination_grace_period_seconds: Some(1),
-            // Left behind by a caller that died, it ends by itself.
-            active_deadline_seconds: i64::try_from(settings.start_timeout.as_secs()).ok(),
+            // Left behind by a caller that died, it ends by itself; and not before who waits for it gives up.
+            active_deadline_seconds: i64::try_from((settings.start_timeout + budget::STOP_SLACK).as_secs()).ok(),
             image_pull_secrets: pull_secrets(pull_secret),
             affinity: Some(near(node)),
             node_selector: (!settings.node_selector.is_empty()).then(|| settings.node_selector.clone()),

@@ -12,10 +12,11 @@ use crate::follow::Followed;
 use crate::ground::Ground;
 use crate::objects::{workload_of_pod, workload_of_record};
 use crate::plan::Plan;
+use crate::sight;
 
 /// Ends the workloads that left the plan, and pulls that a caller left behind.
 pub(crate) async fn remove_workloads(call: &Call<'_>, plan: &Plan, ground: &Ground) -> Result<(), Error> {
-    for pull in ground.pods.iter().filter(|pod| is_pull(pod)) {
+    for pull in ground.pods.iter().filter(|pod| is_pull(pod) && !sight::is_going(pod)) {
         call.delete(pull).await.map_err(unchanged)?;
     }
     let has_left = |workload: &&str| plan.workload(workload).is_none();

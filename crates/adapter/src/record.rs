@@ -169,13 +169,13 @@ pub(crate) fn decide<'a>(seen: Seen<'a>, wanted: Wanted<'_>) -> Step<'a> {
         Some(pod) if fits(pod) && sight::is_gated(pod) => Step::Await { pod },
         Some(pod) if fits(pod) => Step::Keep { pod, redigest: plan_digest(pod).as_ref() != Some(wanted.digest) },
         other => {
-            let after = match (other, seen.highest()) {
-                (Some(_), _) => Before::OtherPlan,
-                (None, Some(_)) if seen.pods.iter().any(|pod| !sight::has_ended(pod) && !sight::is_going(pod)) => {
-                    Before::OtherPlan
-                }
-                (None, Some(_)) => Before::Ended,
-                (None, None) => Before::Nothing,
+            let lives = |pod: &Pod| !sight::has_ended(pod) && !sight::is_going(pod);
+            let after = if other.is_some() || seen.pods.iter().any(lives) {
+                Before::OtherPlan
+            } else if seen.record.is_some() || !seen.pods.is_empty() {
+                Before::Ended
+            } else {
+                Before::Nothing
             };
             Step::Start { revision: seen.highest().unwrap_or_default().next(), after }
         }
@@ -251,6 +251,12 @@ mod tests {
             pod.metadata.labels.as_mut().expect("labels").remove("pando.dev/revision");
             pod
         };
+        let theirs = |phase: &str| {
+            let mut pod = pod("x", "0123456789abcdef", &json!({"/status/phase": phase}));
+            pod.metadata.name = Some("web-b4k2x".to_owned());
+            pod.metadata.labels.as_mut().expect("labels").remove("pando.dev/revision");
+            pod
+        };
         let rows: Vec<(&str, Option<Service>, Vec<Pod>, Step<'static>)> = vec![
             ("nothing there", None, vec![], start(1, Before::Nothing)),
             ("a stopped one", Some(record("4")), vec![], start(5, Before::Ended)),
@@ -272,6 +278,8 @@ mod tests {
                 start(6, Before::OtherPlan),
             ),
             ("a pod whose record was deleted", None, vec![pod("4", WANTED, &none)], start(5, Before::OtherPlan)),
+            ("one of the adapter before, of another plan", None, vec![theirs("Running")], start(1, Before::OtherPlan)),
+            ("one of the adapter before that ended", None, vec![theirs("Failed")], start(1, Before::Ended)),
             (
                 "a late one beyond the record",
                 Some(record("4")),

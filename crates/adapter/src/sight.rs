@@ -291,6 +291,7 @@ fn pull_patience(message: &str) -> Patience {
         "unauthorized",
         "authentication required",
         "authorization failed",
+        "403 forbidden",
         "no match for platform",
         "no matching manifest",
         "invalid reference format",
@@ -408,6 +409,17 @@ mod tests {
                 Some(image),
             ),
             ("ErrImagePull", "pull access denied, repository does not exist or may require authorization", Some(image)),
+            (
+                "ErrImagePull",
+                "pulling from host r.example failed with status code [manifests 1]: 403 Forbidden",
+                Some(image),
+            ),
+            (
+                "ErrImagePull",
+                "pulling from host r.example failed with status code [manifests 1]: 401 Unauthorized",
+                Some(image),
+            ),
+            ("ErrImageNeverPull", "Container image \"x\" is not present with pull policy of Never", Some(image)),
             (
                 "ImagePullBackOff",
                 "Back-off pulling image \"x\": ErrImagePull: 429 Too Many Requests - toomanyrequests",

@@ -129,12 +129,14 @@ impl Starter<'_> {
     async fn prepare(&self, own: &[Pod]) -> Result<Preparation, Error> {
         let waits = self.dependencies.iter().any(Dependency::is_to_be_waited_for);
         let unready = wait::for_dependencies(self.call, self.workload(), &self.dependencies).await;
+        self.in_time(&unready)?;
         let image = self.template.workload.image.as_str();
         let old = own.iter().find(|pod| sight::is_running(pod, false) && image_of(pod) != Some(image));
         let is_done = match old {
             Some(old) => fetch::image(self.call, &self.template, old).await?,
             None => true,
         };
+        self.in_time(&[])?;
         Ok(Preparation { unready, took_time: waits || old.is_some(), is_done })
     }
 
@@ -147,6 +149,20 @@ impl Starter<'_> {
             }
         };
         Ok(self.call.env.timeout(RIVAL, coming).await.is_ok())
+    }
+
+    /// Nothing is begun, and what runs is not ended, when the caller's time has passed.
+    fn in_time(&self, unready: &[String]) -> Result<(), Error> {
+        if self.call.time_left() != Some(Duration::ZERO) {
+            return Ok(());
+        }
+        let (workload, app) = (self.workload(), self.call.app);
+        let waited = match unready {
+            [] => String::new(),
+            unready => format!(": it waited for {} to be ready", unready.join(", ")),
+        };
+        let message = format!("workload {workload:?} of {app} was not started by the deadline of its apply{waited}");
+        Err(Error::new(Code::AdapterFailed, message).remedy("apply again, with a later deadline"))
     }
 
     fn ended_by_another(&self, revision: Revision) -> Error {
