@@ -39,7 +39,7 @@ pub(crate) async fn carry_out(
         call.begin(Begun::Claims);
     }
     let known = seen.map(|seen| seen.volumes).unwrap_or_default();
-    let mut keeping = Keeping::of(call, &ground.claims, &known).await?;
+    let mut keeping = Keeping::of(call, &ground.claims, mounted(plan), &known).await?;
     let started = async {
         leftovers::remove_workloads(call, plan, &ground).await?;
         Workloads { call, plan, facts, pulls: &pulls, ground: &ground }.settle_all().await
@@ -63,6 +63,11 @@ pub(crate) async fn carry_out(
     kept?;
     tidy(call, plan, &ground).await;
     Ok(results)
+}
+
+/// The claims that workloads mount.
+fn mounted(plan: &Plan) -> BTreeSet<&str> {
+    plan.workloads.iter().flat_map(|workload| &workload.mounts).map(|mount| &*mount.claim).collect()
 }
 
 /// Takes away what nothing has a use for any more. Failures are logged: the workloads are as they should be, and the next apply does
@@ -206,7 +211,7 @@ pub(crate) async fn undo(call: &Call<'_>, unfinished: &BTreeSet<Begun>) -> Resul
     let ended = end_unfinished(call, unfinished).await;
     if unfinished.contains(&Begun::Claims) {
         let claims: Vec<PersistentVolumeClaim> = call.ours().await.map_err(unread)?;
-        Keeping::of(call, &claims, &[]).await?;
+        Keeping::of(call, &claims, BTreeSet::new(), &[]).await?;
     }
     ended
 }

@@ -237,8 +237,9 @@ impl RuntimeAdapter for KubernetesRuntime {
         let limit = context.deadline.map(|deadline| deadline + grace + budget::STOP_SLACK);
         let task =
             |leash| -> BoxFuture<'static, _> { Box::pin(async move { shared.apply(plan, context, leash).await }) };
-        let ending = || Error::new(Code::Internal, "the program is ending");
-        owned::run(&self.shared.env, "apply", limit, task).await.unwrap_or_else(|| Err(ending()))
+        let cut =
+            || Error::new(Code::Internal, "the apply ended without an answer: the program is ending, or has a defect");
+        owned::run(&self.shared.env, "apply", limit, task).await.unwrap_or_else(|| Err(cut()))
     }
 
     async fn observe(&self, bundle: &BundleRef, context: &CallContext) -> Result<ObservedBundle, Error> {

@@ -4,7 +4,7 @@
 //! its namespace deletes the data. So what binds is followed from the claim's making on, beside the start of the pods, and looked at
 //! once more when an apply comes to its end, whichever.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
@@ -21,13 +21,17 @@ use crate::error::{unchanged, unread};
 pub(crate) struct Keeping<'a, 'c> {
     call: &'a Call<'c>,
     open: BTreeMap<String, PersistentVolumeClaim>,
+    /// Claims that pods mount: the others may wait for their first for ever.
+    mounted: BTreeSet<&'a str>,
 }
 
 impl<'a, 'c> Keeping<'a, 'c> {
-    /// Begins with these claims; keeps at once what is bound already. `known` are volumes as the view has them.
+    /// Begins with these claims, of which pods mount some; keeps at once what is bound already. `known` are volumes as the view has
+    /// them.
     pub(crate) async fn of(
         call: &'a Call<'c>,
         claims: &[PersistentVolumeClaim],
+        mounted: BTreeSet<&'a str>,
         known: &[PersistentVolume],
     ) -> Result<Self, Error> {
         let is_kept = |claim: &PersistentVolumeClaim| {
@@ -36,7 +40,7 @@ impl<'a, 'c> Keeping<'a, 'c> {
         };
         let open = claims.iter().filter(|claim| !is_kept(claim));
         let open = open.map(|claim| (name(&claim.metadata), claim.clone())).collect();
-        let mut keeping = Self { call, open };
+        let mut keeping = Self { call, open, mounted };
         keeping.keep_bound().await?;
         Ok(keeping)
     }
@@ -52,9 +56,13 @@ impl<'a, 'c> Keeping<'a, 'c> {
         Ok(())
     }
 
-    /// Follows the claims until all of their volumes are kept. Failures are tried again as long as this runs.
+    fn waits(&self) -> bool {
+        self.open.keys().any(|claim| self.mounted.contains(&**claim))
+    }
+
+    /// Follows the claims until the volumes of all that are mounted are kept. Failures are tried again as long as this runs.
     pub(crate) async fn follow(&mut self) {
-        if self.open.is_empty() {
+        if !self.waits() {
             return;
         }
         let (sender, mut told) = futures::channel::mpsc::unbounded();
@@ -63,7 +71,7 @@ impl<'a, 'c> Keeping<'a, 'c> {
             let _ = sender.unbounded_send(told);
         });
         let keeping = async {
-            while !self.open.is_empty() {
+            while self.waits() {
                 let Some(told) = told.next().await else { return };
                 self.take(told);
                 while let Err(error) = self.keep_bound().await {

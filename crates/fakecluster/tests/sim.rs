@@ -349,8 +349,7 @@ fn what_is_done_after_a_poll_is_done_at_the_same_point_of_every_run() {
         }
         sim.env().spawn_detached("another process", async { yield_now().await });
         sim.settle();
-        let told = log.lock().unwrap().clone();
-        told
+        log.lock().unwrap().clone()
     };
     for seed in 0..20 {
         let whole = run(seed, None);
@@ -376,13 +375,13 @@ fn a_future_is_dropped_by_somebody_else_and_tells_it() {
     process.env().spawn_detached("caller", async move {
         let _ = sender.send(waits.await);
     });
-    let dropped = Arc::new(Mutex::new(None));
-    let outcome = Arc::clone(&dropped);
+    let instant = Arc::new(Mutex::new(None));
+    let outcome = Arc::clone(&instant);
     process.after_poll(move |polls| {
         if polls == 1 {
             *outcome.lock().unwrap() = Some((dropper.drop_now(), Arc::strong_count(&kept)));
         }
     });
     assert_eq!(sim.block_on(answer), Ok(None));
-    assert_eq!(*dropped.lock().unwrap(), Some((true, 1)), "there and then");
+    assert_eq!(*instant.lock().unwrap(), Some((true, 1)), "there and then");
 }
