@@ -220,7 +220,7 @@ async fn end_unfinished(call: &Call<'_>, unfinished: &BTreeSet<Begun>) -> Result
     if unfinished.iter().all(|begun| *begun == Begun::Claims) {
         return Ok(());
     }
-    let mut follower = call.follow(Followed::Workloads).await?;
+    let mut follower = call.follow(Followed::All).await?;
     let is_ours = |pod: &&Pod| {
         let start = workload_of_pod(pod).zip(pod_revision(pod));
         let start = start.map(|(workload, revision)| Begun::Start(workload.to_owned(), revision));

@@ -53,6 +53,8 @@ type Identity = (String, Option<String>);
 /// Which pods of ours are followed.
 #[derive(Clone, Debug)]
 pub(crate) enum Followed {
+    /// All of them, whatever they are for.
+    All,
     /// Those that run workloads.
     Workloads,
     /// Those that run this workload.
@@ -214,6 +216,7 @@ impl Follower {
 
     fn is_followed(&self, pod: &Pod) -> bool {
         match &self.followed {
+            Followed::All => true,
             Followed::Workloads => workload_of_pod(pod).is_some(),
             Followed::Workload(workload) => workload_of_pod(pod) == Some(workload),
             Followed::Pod(wanted) => name(&pod.metadata) == *wanted,
