@@ -40,7 +40,7 @@ pub(crate) async fn image(call: &Call<'_>, template: &Template<'_>, old: &Pod) -
         // The answer of a try before was lost: nobody else draws this name.
         Err(error) if error.is_already_exists() => match call.read::<Pod>(&name(&desired.metadata)).await {
             Ok(Some(made)) => Ok(made),
-            Ok(None) => Err(error),
+            Ok(None) => call.create(&desired).await,
             Err(unread) => Err(unread),
         },
         made => made,
