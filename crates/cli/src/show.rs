@@ -158,6 +158,8 @@ fn state(workload: &ObservedWorkload) -> String {
         "absent".to_owned()
     } else if workload.running {
         "running".to_owned()
+    } else if workload.starting {
+        "starting".to_owned()
     } else if workload.exit_code.is_some() || workload.started_at.is_some() {
         ended(workload.exit_code)
     } else {

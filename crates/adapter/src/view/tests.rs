@@ -1,6 +1,6 @@
 //! What the view knows, told step by step.
 
-use k8s_openapi::api::core::v1::{Namespace, Node, Pod, Service};
+use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use pando_cluster::{Failure, Resource as _, Subject, budget};
@@ -483,12 +483,34 @@ fn every_kind_that_is_watched_can_be_kept_and_read() {
             Kind::Service => kept.read::<Service>().map(|it| version(&it.metadata)),
             Kind::PersistentVolumeClaim => kept.read::<PersistentVolumeClaim>().map(|it| version(&it.metadata)),
             Kind::NetworkPolicy => kept.read::<NetworkPolicy>().map(|it| version(&it.metadata)),
+            Kind::PersistentVolume => kept.read::<PersistentVolume>().map(|it| version(&it.metadata)),
             Kind::EndpointSlice => kept.read::<EndpointSlice>().map(|it| version(&it.metadata)),
             other => panic!("{other} is read by nobody here"),
         };
         assert_eq!(read, Some(Some("1".to_owned())), "{kind}");
         assert_eq!(request(kind).kind, kind);
     }
+}
+
+#[test]
+fn a_volume_is_known_with_the_app_whose_claim_has_it() {
+    let mut state = State::default();
+    for kind in KINDS {
+        tell(&mut state, kind, Told::All(Vec::new()), 0);
+    }
+    let volume = |name: &str, namespace: &str| {
+        let spec = json!({"claimRef": {"namespace": namespace, "name": "c", "uid": "u"}, "persistentVolumeReclaimPolicy": "Retain",
+            "csi": {"driver": "d", "volumeHandle": "h"}});
+        let meta = json!({"name": name, "uid": name, "resourceVersion": "1"});
+        object(Kind::PersistentVolume, json!({"metadata": meta, "spec": spec}))
+    };
+    for volume in [volume("ours", NAMESPACE), volume("theirs", "team")] {
+        tell(&mut state, Kind::PersistentVolume, Told::Is(volume), 1);
+    }
+    let known = state.app(NAMESPACE, at(1)).expect("it is fresh").volumes;
+    let names: Vec<_> = known.iter().map(|volume| volume.metadata.name.as_deref()).collect();
+    assert_eq!(names, [Some("ours")]);
+    assert!(known[0].spec.as_ref().is_some_and(|spec| spec.csi.is_none()), "where the data lies is not kept");
 }
 
 /// What a follower was told by now, in words.
