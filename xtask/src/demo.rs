@@ -121,7 +121,7 @@ impl Pando {
         let text = fs::read_to_string(shell::root().join(PLAN)).with_context(|| format!("could not read {PLAN}"))?;
         fs::write(&plan, renamed(&text, bundle)?).with_context(|| format!("could not write {}", plan.display()))?;
         Ok(Self {
-            program: shell::root().join("target/debug/pando-k8s"),
+            program: shell::built("pando-k8s"),
             kubeconfig: account.kubeconfig().to_owned(),
             ranges: ranges(args, cluster.kubectl())?,
             plan: plan.display().to_string(),

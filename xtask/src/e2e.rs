@@ -23,6 +23,9 @@ pub(crate) struct Args {
     /// The image of a small web server that cases run as an app. Cases that need it are skipped, and counted, on nodes without it.
     #[arg(long, default_value = "nginx:1.22")]
     app_image: String,
+    /// The image of a PostgreSQL that cases run as an app's database. Cases that need it are skipped, and counted, on nodes without it.
+    #[arg(long, default_value = "postgres:15")]
+    db_image: String,
     /// A URL outside the cluster that its pods can reach. Cases that need one are skipped, and counted, without it.
     #[arg(long)]
     outside: Option<String>,
@@ -55,6 +58,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 fn prove(args: &Args, cluster: &mut Cluster, prefix: &str) -> Result<()> {
     cluster.load_image(&args.app_image)?;
+    cluster.load_image(&args.db_image)?;
     cluster.install()?;
     let account = cluster.kubectl().account(TOKEN_HOURS, cluster.folder().join("account.kubeconfig"))?;
     let audit = cluster.audit_log();
@@ -71,6 +75,8 @@ fn prove(args: &Args, cluster: &mut Cluster, prefix: &str) -> Result<()> {
 }
 
 fn suite(args: &Args, cluster: &Cluster, account: &Kubectl, audit: Option<&[String]>, prefix: &str) -> Result<()> {
+    // Some cases run the command line as a process of its own, and kill it.
+    shell::run(shell::cargo().args(["build", "--quiet", "--workspace", "--bin", "pando-k8s"]))?;
     let mut cargo = shell::cargo();
     // `--workspace` and not `--package`: the same features as `cargo xtask test`, so nothing is built twice.
     cargo.args(["test", "--workspace", "--test", "kind"]);
@@ -86,6 +92,8 @@ fn suite(args: &Args, cluster: &Cluster, account: &Kubectl, audit: Option<&[Stri
         },
     );
     cargo.env("PANDO_E2E_APP_IMAGE", &args.app_image);
+    cargo.env("PANDO_E2E_DB_IMAGE", &args.db_image);
+    cargo.env("PANDO_E2E_PROGRAM", shell::built("pando-k8s"));
     if let Some(most) = args.max_skipped {
         cargo.env("PANDO_E2E_MAX_SKIPPED", most.to_string());
     }

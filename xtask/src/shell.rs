@@ -49,6 +49,12 @@ pub(crate) fn own_folder(task: &str) -> PathBuf {
     root().join(format!("target/{task}-{}", std::process::id()))
 }
 
+/// Where cargo puts a program of the workspace.
+pub(crate) fn built(program: &str) -> PathBuf {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
+    target.join("debug").join(program)
+}
+
 /// The cargo that runs us.
 pub(crate) fn cargo() -> Command {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));

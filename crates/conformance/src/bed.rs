@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use pando_api::BundlePlan;
 use pando_cluster::names::AppNamespace;
 use pando_cluster::{Cluster, Env, ObjectKey};
 use pando_fakecluster::behaviour::{Behaviour, Outcome, Target};
@@ -51,11 +52,22 @@ pub trait Bed: fmt::Debug + Send + Sync {
     /// The image of a small web server, for cases with [`Need::AppImage`]: it serves on port 80.
     fn app_image(&self) -> &str;
 
+    /// The image of a database, for cases with [`Need::DbImage`]: it is told its password as the usual image of
+    /// `PostgreSQL` is.
+    fn db_image(&self) -> &str;
+
     /// A URL outside of the cluster that its pods can reach, for cases with [`Need::Outside`].
     fn outside(&self) -> Option<&str>;
 
     /// Dials `target` over TCP from inside the running pod `from`, whose container `app` has [`Bed::image`].
     async fn probe(&self, from: &PodName, target: &Target) -> Outcome;
+
+    /// What a shell in the container `app` of a running pod says to a script; `None` where the cluster is in memory, which runs none.
+    async fn shell(&self, pod: &PodName, script: &str) -> Option<String>;
+
+    /// Applies the plan by the command line, as a process that is killed when it has run for so long, for cases with
+    /// [`Need::Program`]. Answers whether it had come to its end.
+    async fn apply_and_kill(&self, plan: &BundlePlan, after: Duration) -> bool;
 
     /// Everything that the container's program dialled so far, in order, by a [`Behaviour`] that dials.
     async fn dialled(&self, from: &PodName, container: &str) -> Vec<(Target, Outcome)>;
@@ -93,6 +105,10 @@ pub enum Need {
     Memory,
     /// The image of a small web server ([`Bed::image`] is another one) is on every node.
     AppImage,
+    /// The image of a database is on every node.
+    DbImage,
+    /// The command line is there, as a program to be run and killed.
+    Program,
     /// There is something outside of the cluster that pods can reach.
     Outside,
     /// What the API server was asked can be read afterwards.

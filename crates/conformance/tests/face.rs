@@ -24,7 +24,7 @@ fn run_case(case: &Case) {
 fn main() -> ExitCode {
     run(&Plan {
         name: "face",
-        ceiling: 0,
+        ceiling: MemoryBed::CEILING,
         profile: Profile::Full,
         threads: None,
         lacks: Box::new(MemoryBed::lacks),

@@ -54,7 +54,7 @@ fn run_case(case: &Case) {
 fn main() -> ExitCode {
     run(&Plan {
         name: "fake",
-        ceiling: 0,
+        ceiling: MemoryBed::CEILING,
         profile: Profile::Full,
         threads: None,
         lacks: Box::new(MemoryBed::lacks),

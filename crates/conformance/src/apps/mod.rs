@@ -1,6 +1,8 @@
 //! Apps that the adapter runs on a bed, for cases about the adapter.
 
+mod endpoints;
 mod history;
+mod parts;
 mod progress;
 mod torn;
 mod traces;
@@ -20,7 +22,9 @@ use pando_fakecluster::behaviour::{Behaviour, Target};
 use pando_fakecluster::netpol::PodName;
 use serde_json::{Value, json};
 
+pub(crate) use endpoints::Endpoints;
 pub(crate) use history::{History, has_ended, may_run};
+pub(crate) use parts::{FILE_MODE, after, changing, healthy_on, is_of, result_of, with_volume, without};
 pub(crate) use progress::listen;
 pub(crate) use torn::{Tear, Torn};
 pub(crate) use traces::places_that_hold;

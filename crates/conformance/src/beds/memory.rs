@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::{Container, Pod};
+use pando_api::BundlePlan;
+use pando_cluster::names::{label, label_value, role};
 use pando_cluster::{Cluster, Env, Kind, ObjectKey};
 use pando_fakecluster::behaviour::{Behaviour, Daemons, Host, Outcome, Programs, Target};
 use pando_fakecluster::netpol::{End, Plugin, PodName};
@@ -20,6 +22,9 @@ use crate::program;
 
 /// The web server that plays an app.
 const APP_IMAGE: &str = "nginx:1.22";
+
+/// The database that plays one.
+const DB_IMAGE: &str = "postgres:15";
 
 /// An image that no registry has.
 const MISSING_IMAGE: &str = "registry.invalid/nothing:1";
@@ -54,6 +59,10 @@ impl Programs for Scripts {
     fn behaviour(&self, pod: &Pod, container: &Container) -> Behaviour {
         if let Some(gate) = Gate::of(container) {
             return behaviour_of(&gate, container.image.as_deref());
+        }
+        if label_value(&pod.metadata, label::ROLE) == Some(role::PULL) {
+            // Its command is a path that no image has.
+            return Behaviour::StartError { message: "exec: no such file or directory".to_owned() };
         }
         let words = container.command.iter().flatten().chain(container.args.iter().flatten());
         // Kubernetes reads `$$` in a command as `$`.
@@ -163,9 +172,12 @@ impl MemoryBed {
         &self.fake
     }
 
-    /// Why beds in memory cannot meet a need: they meet all.
-    pub fn lacks(_: Need) -> Option<String> {
-        None
+    /// How many cases beds in memory cannot have.
+    pub const CEILING: usize = 1;
+
+    /// Why beds in memory cannot meet a need: all that they lack are programs of another process.
+    pub fn lacks(need: Need) -> Option<String> {
+        (need == Need::Program).then(|| "the fault suite kills processes in memory, at each of their steps".to_owned())
     }
 }
 
@@ -207,6 +219,10 @@ impl Bed for MemoryBed {
         APP_IMAGE
     }
 
+    fn db_image(&self) -> &str {
+        DB_IMAGE
+    }
+
     fn outside(&self) -> Option<&str> {
         Some("http://198.18.7.80/")
     }
@@ -224,6 +240,14 @@ impl Bed for MemoryBed {
             },
         };
         self.fake.dial(&from, &to, target.port)
+    }
+
+    async fn shell(&self, _: &PodName, _: &str) -> Option<String> {
+        None
+    }
+
+    async fn apply_and_kill(&self, _: &BundlePlan, _: Duration) -> bool {
+        unreachable!("cases that need the command line are not run in memory")
     }
 
     async fn dialled(&self, from: &PodName, container: &str) -> Vec<(Target, Outcome)> {

@@ -3,15 +3,19 @@
 use std::env;
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::Node;
+use pando_api::BundlePlan;
 use pando_cluster::{Cluster, DeleteOptions, Env, Kind, ListRequest, ObjectKey, Scope, Uid};
 use pando_fakecluster::behaviour::{Behaviour, Outcome, Target};
 use pando_fakecluster::netpol::PodName;
 use pando_kubecluster::{ConnectOptions, KubeCluster, tokio_env};
+use tokio::io::AsyncWriteExt as _;
 use tokio::process::Command;
 
 use super::images;
@@ -29,6 +33,9 @@ struct Settings {
     prefix: String,
     profile: Profile,
     app_image: String,
+    db_image: String,
+    /// Where the command line was built.
+    program: Option<PathBuf>,
     outside: Option<String>,
     /// A command that prints the API server's audit log.
     audit: Vec<String>,
@@ -45,6 +52,8 @@ impl Settings {
             prefix: text("PANDO_E2E_PREFIX").unwrap_or_else(|| "pando-e2e-".to_owned()),
             profile: if text("PANDO_E2E_PROFILE").as_deref() == Some("full") { Profile::Full } else { Profile::Ci },
             app_image: text("PANDO_E2E_APP_IMAGE").unwrap_or_else(|| "nginx:1.22".to_owned()),
+            db_image: text("PANDO_E2E_DB_IMAGE").unwrap_or_else(|| "postgres:15".to_owned()),
+            program: text("PANDO_E2E_PROGRAM").map(PathBuf::from),
             outside: text("PANDO_E2E_OUTSIDE"),
             audit: text("PANDO_E2E_AUDIT").iter().flat_map(|line| line.split(' ')).map(str::to_owned).collect(),
             max_skipped: text("PANDO_E2E_MAX_SKIPPED").and_then(|number| number.parse().ok()),
@@ -62,8 +71,9 @@ pub struct RealCluster {
     numbers: Arc<AtomicU64>,
     /// How many nodes take pods.
     nodes: usize,
-    /// Whether all of them have the image that plays an app.
+    /// Whether all of them have the image that plays an app, and that of the database.
     has_app_image: bool,
+    has_db_image: bool,
 }
 
 impl fmt::Debug for RealCluster {
@@ -88,8 +98,12 @@ impl RealCluster {
         let admin = connect(&settings.admin, &env).await;
         let (nodes, _) = admin.list_all::<Node>(&ListRequest::of(Kind::Node, Scope::All)).await.expect("the nodes");
         let nodes: Vec<_> = nodes.iter().filter(|node| takes_pods(node)).collect();
-        let namespace = format!("{}images", settings.prefix);
-        let has_app_image = images::on_every_node(&*admin, &env, &nodes, &settings.app_image, &namespace).await;
+        let mut has = [false; 2];
+        for (number, image) in [&settings.app_image, &settings.db_image].into_iter().enumerate() {
+            let namespace = format!("{}images-{number}", settings.prefix);
+            has[number] = images::on_every_node(&*admin, &env, &nodes, image, &namespace).await;
+        }
+        let [has_app_image, has_db_image] = has;
         Some(Self {
             settings: Arc::new(settings),
             account,
@@ -98,6 +112,7 @@ impl RealCluster {
             numbers: Arc::default(),
             nodes: nodes.len(),
             has_app_image,
+            has_db_image,
         })
     }
 
@@ -120,6 +135,8 @@ impl RealCluster {
             Need::Clock => (false, "time is real here".to_owned()),
             Need::Memory => (false, "the cluster is a real one".to_owned()),
             Need::AppImage => (self.has_app_image, format!("{image} is not on every node")),
+            Need::DbImage => (self.has_db_image, format!("{} is not on every node", settings.db_image)),
+            Need::Program => (settings.program.is_some(), "no command line is told of".to_owned()),
             Need::Outside => {
                 (settings.outside.is_some(), "nothing outside of the cluster is told of (`--outside URL`)".to_owned())
             }
@@ -226,6 +243,10 @@ impl Bed for RealBed {
         &self.cluster.settings.app_image
     }
 
+    fn db_image(&self) -> &str {
+        &self.cluster.settings.db_image
+    }
+
     fn outside(&self) -> Option<&str> {
         self.cluster.settings.outside.as_deref()
     }
@@ -235,6 +256,30 @@ impl Bed for RealBed {
         let said =
             self.kubectl(&["exec", "-n", &from.namespace, &from.name, "-c", "app", "--", "sh", "-c", &dial]).await;
         program::outcome_of(&said)
+    }
+
+    async fn shell(&self, pod: &PodName, script: &str) -> Option<String> {
+        Some(self.kubectl(&["exec", "-n", &pod.namespace, &pod.name, "-c", "app", "--", "sh", "-c", script]).await)
+    }
+
+    async fn apply_and_kill(&self, plan: &BundlePlan, after: Duration) -> bool {
+        let settings = &self.cluster.settings;
+        let program = settings.program.as_ref().expect("the case needs the command line");
+        let mut command = Command::new(program);
+        command.arg("--kubeconfig").arg(&settings.account).args(["apply", "-"]);
+        for setting in ["pod_cidr=10.244.0.0/16", "service_cidr=10.96.0.0/16", "stop_grace_seconds=2"] {
+            command.args(["--set", setting]);
+        }
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
+        let mut child = command.spawn().expect("the command line can be run");
+        let text = serde_json::to_vec(plan).expect("plans are JSON");
+        child.stdin.take().expect("it reads").write_all(&text).await.expect("it reads the plan");
+        let ended = self.env().timeout(after, child.wait()).await.is_ok();
+        if !ended {
+            // SIGKILL: it has no chance to undo anything.
+            child.kill().await.expect("it can be killed");
+        }
+        ended
     }
 
     async fn dialled(&self, from: &PodName, container: &str) -> Vec<(Target, Outcome)> {

@@ -13,6 +13,11 @@ mod isolation;
 mod lists;
 mod logs;
 mod packets;
+mod plans;
+mod plans_adopt;
+mod plans_data;
+mod plans_images;
+mod plans_real;
 mod pods;
 mod port;
 mod refusals;
@@ -201,6 +206,54 @@ pub const CASES: &[Case] = cases! {
         memory_is_named_where_the_node_noticed_it [Memory];
         a_lost_node_is_told_and_its_app_does_not_count_as_running [Memory];
         a_caller_waits_no_longer_than_it_said [Memory];
+        a_start_that_fails_leaves_the_rest_of_its_app_alone [Kubelet];
+        a_crash_is_an_outcome_with_its_code_and_its_last_words [Kubelet];
+        a_file_that_is_gone_is_told_by_what_only_events_say [Kubelet] full;
+        a_node_that_comes_back_has_its_app_once [Memory];
+        an_evicted_app_is_told_as_that_and_comes_back_by_an_apply [Kubelet] full;
+    }
+    plans {
+        a_web_server_starts_after_its_database_and_finds_it_by_name [Kubelet Packets];
+        a_dependency_that_never_becomes_ready_is_named [Kubelet] full;
+        who_depends_on_a_failed_one_is_skipped_and_the_others_are_up [Kubelet];
+        of_several_failures_the_first_of_the_plan_is_told [Kubelet];
+        what_leaves_a_plan_goes_and_its_data_stays [Kubelet];
+        only_the_workload_that_was_changed_is_replaced [Kubelet];
+        a_satisfied_plan_of_many_parts_is_not_written_in_whatever_order [Kubelet Audit];
+        a_pod_whose_labels_were_taken_off_is_found_and_labelled_again [Kubelet];
+        a_pod_whose_labels_were_taken_off_is_replaced_by_one_and_not_joined [Kubelet];
+        a_pod_whose_labels_were_taken_off_is_ended_with_its_app [Kubelet];
+        an_apply_ends_at_its_deadline_with_what_it_waited_for [Kubelet];
+        an_apply_without_time_left_ends_nothing_that_runs [Memory];
+        a_call_whose_turn_does_not_come_in_time_says_so [Kubelet];
+    }
+    plans_data {
+        data_stays_over_a_replacement_a_stop_and_a_destruction [Kubelet];
+        a_volume_is_kept_also_where_its_app_did_not_start [Kubelet];
+        a_volume_that_is_no_longer_kept_is_kept_again [Kubelet];
+        a_carried_file_is_where_and_how_the_plan_says_beside_the_images_own [Kubelet];
+        what_a_workload_is_given_is_its_own_and_in_no_other_place [Kubelet];
+        a_volume_that_nobody_mounts_yet_is_there_and_bound_by_its_first_user [Kubelet];
+        a_claim_that_a_stranger_made_is_not_taken_for_a_volume [Kubelet];
+        a_program_that_does_not_end_is_not_joined_on_its_volume [Kubelet];
+    }
+    plans_images {
+        an_image_that_cannot_be_had_leaves_the_version_before_it_serving [Kubelet];
+        a_new_image_is_had_before_the_version_before_it_is_ended [Kubelet];
+        where_there_is_no_room_to_pull_ahead_the_apply_goes_on [Memory];
+        a_pull_that_a_dead_caller_left_behind_goes_with_the_next_apply [Memory];
+        a_private_image_is_pulled_with_the_plans_credential_only [Memory];
+        an_image_that_one_may_not_have_is_told_in_time [Memory];
+    }
+    plans_real {
+        the_blog_of_the_examples_keeps_what_was_written_to_its_database [Kubelet AppImage DbImage] full;
+        a_command_line_that_is_killed_at_any_moment_leaves_what_the_next_apply_ends [Kubelet Program] full;
+    }
+    plans_adopt {
+        an_app_of_the_adapter_before_is_adopted_as_it_runs [Kubelet];
+        an_adopted_app_is_replaced_stopped_and_started_as_any_other [Kubelet];
+        a_pod_that_is_not_as_planned_is_replaced_and_not_adopted [Kubelet];
+        a_pod_of_the_adapter_before_that_has_ended_or_is_doubled_is_not_adopted [Kubelet];
     }
     logs {
         the_newest_start_is_read [Kubelet];
