@@ -69,7 +69,7 @@ impl Starter<'_> {
                 continue;
             }
             if !prepared && !matches!(step, Step::Keep { .. } | Step::Adopt { .. }) {
-                let preparation = self.prepare(&own).await?;
+                let preparation = Box::pin(self.prepare(&own)).await?;
                 prepared = preparation.is_done;
                 unready = preparation.unready;
                 listed = raised.is_some() || !preparation.took_time;
