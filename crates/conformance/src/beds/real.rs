@@ -9,12 +9,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, PersistentVolume};
 use pando_api::BundlePlan;
-use pando_cluster::{Cluster, DeleteOptions, Env, Kind, ListRequest, ObjectKey, Scope, Uid};
+use pando_cluster::{
+    Cluster, DeleteOptions, Env, Kind, ListRequest, MergePatch, ObjectKey, Resource as _, ResourceVersion, Scope, Uid,
+};
 use pando_fakecluster::behaviour::{Behaviour, Outcome, Target};
 use pando_fakecluster::netpol::PodName;
 use pando_kubecluster::{ConnectOptions, KubeCluster, tokio_env};
+use serde_json::json;
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::Command;
 
@@ -180,13 +183,31 @@ impl RealBed {
     pub async fn clear(&self) {
         let made = std::mem::take(&mut *self.made.lock().unwrap_or_else(PoisonError::into_inner));
         let guests = std::mem::take(&mut *self.guests.lock().unwrap_or_else(PoisonError::into_inner));
-        let namespaces = made.iter().map(|id| ObjectKey::cluster(Kind::Namespace, namespace_of(id)));
+        let namespaces: Vec<String> = made.iter().map(|id| namespace_of(id)).collect();
+        self.let_go_of_volumes(&namespaces).await;
+        let namespaces = namespaces.into_iter().map(|name| ObjectKey::cluster(Kind::Namespace, name));
         for key in guests.into_iter().chain(namespaces) {
             // What cannot be deleted here is found by its name at the end of the run.
             if let Ok(Some(object)) = self.cluster.admin.get(&key).await
                 && let Some(uid) = Uid::of(object.meta())
             {
                 let _ = self.cluster.admin.delete(&key, &DeleteOptions::of(uid)).await;
+            }
+        }
+    }
+
+    /// Lets the volumes of these namespaces go with their claims: what is proved here is that they would stay.
+    async fn let_go_of_volumes(&self, namespaces: &[String]) {
+        let admin = &self.cluster.admin;
+        let all = ListRequest::of(Kind::PersistentVolume, Scope::All);
+        let Ok((volumes, _)) = admin.list_all::<PersistentVolume>(&all).await else { return };
+        for volume in volumes {
+            let holder = volume.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref()?.namespace.as_ref());
+            let is_ours = holder.is_some_and(|holder| namespaces.contains(holder));
+            if let Some(version) = ResourceVersion::of(&volume.metadata).filter(|_| is_ours) {
+                let delete = json!({"spec": {"persistentVolumeReclaimPolicy": "Delete"}});
+                // One that changed meanwhile is left to whoever looks for what is left over.
+                let _ = admin.patch(&volume.key(), &MergePatch::at(&version, delete)).await;
             }
         }
     }
