@@ -6,7 +6,7 @@
 use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Failed, Trial};
-use pando_conformance::faults::{Bug, Finding, Place, SCENARIOS, Scenario, catch, enumerate, replay};
+use pando_conformance::faults::{self, Bug, Finding, Place, SCENARIOS, Scenario, catch, enumerate, replay};
 
 /// How many seeds of each scenario are run. The second caller comes at another point in each.
 const SEEDS: u64 = 1;
@@ -19,7 +19,11 @@ const ENOUGH: usize = 5;
 fn scenario(index: u64, scenario: &'static Scenario) -> Result<(), Failed> {
     let seeds = std::env::var("PANDO_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(SEEDS);
     let report = enumerate(scenario, index..index + seeds, None, ENOUGH);
-    println!("faults::{}: {} schedules of {seeds} seeds", scenario.name, report.schedules);
+    let faults::Report { schedules, faults, dropped, killed, polls, .. } = &report;
+    println!(
+        "faults::{}: {schedules} schedules of {seeds} seeds: {faults} faults of calls, {dropped} drops and {killed} kills in {polls} polls",
+        scenario.name
+    );
     if report.findings.is_empty() {
         return Ok(());
     }

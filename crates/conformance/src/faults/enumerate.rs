@@ -37,8 +37,11 @@ impl Place {
         let scenario = Scenario::named(parts[0]).ok_or_else(|| format!("{:?} is no scenario", parts[0]))?;
         let (seed, schedule) = match parts[1..] {
             [seed] | [seed, "undisturbed"] => (seed, Schedule::Undisturbed),
-            [seed, caller, awaits, "dropped"] => {
-                (seed, Schedule::Dropped { caller: place(caller)?, awaits: number(awaits)? })
+            [seed, caller, polls, "dropped"] => {
+                (seed, Schedule::Dropped { caller: place(caller)?, polls: number(polls)? })
+            }
+            [seed, caller, polls, "killed"] => {
+                (seed, Schedule::Killed { caller: place(caller)?, polls: number(polls)? })
             }
             [seed, caller, call, fault] => {
                 (seed, Schedule::Fault { caller: place(caller)?, call: place(call)?, fault: fault.parse()? })
@@ -72,6 +75,14 @@ impl fmt::Display for Finding {
 pub struct Report {
     /// How many schedules were played.
     pub schedules: usize,
+    /// In how many of them a call went wrong.
+    pub faults: usize,
+    /// In how many of them a caller let go of its call.
+    pub dropped: usize,
+    /// In how many of them a process was killed.
+    pub killed: usize,
+    /// How often the processes were polled while nothing was wrong.
+    pub polls: u64,
     /// Those in which something was wrong.
     pub findings: Vec<Finding>,
 }
@@ -85,18 +96,26 @@ pub fn enumerate(
     bug: Option<Bug>,
     enough: usize,
 ) -> Report {
-    let mut run = Run { scenario, bug, enough, report: Report::default() };
+    let mut run = Run { scenario, bug, enough, wanted: bug.map_or(&[], Bug::breaks), report: Report::default() };
     for seed in seeds {
         let undisturbed = run.play(seed, Schedule::Undisturbed, None);
         let reference = Some(Reference { calls: &undisturbed.calls, state: &undisturbed.state });
         for (caller, calls) in undisturbed.calls.iter().enumerate() {
-            for (call, asked) in calls.iter().enumerate() {
-                for fault in Fault::of(*asked) {
-                    run.play(seed, Schedule::Fault { caller, call, fault }, reference);
-                }
+            let points = undisturbed.points.get(caller).cloned().unwrap_or_default();
+            run.report.polls += points.polls();
+            for polls in points.to_drop() {
+                run.play(seed, Schedule::Dropped { caller, polls }, reference);
+                run.report.dropped += 1;
             }
-            for awaits in &undisturbed.awaits[caller] {
-                run.play(seed, Schedule::Dropped { caller, awaits: *awaits }, reference);
+            for polls in points.to_kill() {
+                run.play(seed, Schedule::Killed { caller, polls }, reference);
+                run.report.killed += 1;
+            }
+            for (call, asked) in calls.iter().enumerate() {
+                for fault in Fault::of(*asked, scenario.faults) {
+                    run.play(seed, Schedule::Fault { caller, call, fault }, reference);
+                    run.report.faults += 1;
+                }
             }
         }
     }
@@ -130,6 +149,8 @@ pub fn catch(bug: Bug, seed: u64) -> (usize, Option<Finding>) {
 struct Run {
     scenario: &'static Scenario,
     bug: Option<Bug>,
+    /// The invariants of which one must be broken for a finding to count; none, and any counts.
+    wanted: &'static [&'static str],
     enough: usize,
     report: Report,
 }
@@ -155,7 +176,10 @@ impl Run {
             }
         }
         self.report.schedules += 1;
-        if !broken.is_empty() {
+        let is_wanted = |line: &String| self.wanted.is_empty() || self.wanted.iter().any(|it| line.starts_with(it));
+        // The line that counts comes first.
+        broken.sort_by_key(|line| !is_wanted(line));
+        if broken.first().is_some_and(is_wanted) {
             let place = Place { scenario: self.scenario, seed, schedule };
             self.report.findings.push(Finding { place, broken });
         }

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use pando_cluster::{Failure, Kind};
 
+use super::scenario::Faults;
+
 /// What a call asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verb {
@@ -100,10 +102,6 @@ faults! {
     LateSoon "late-soon";
     /// F-14: nothing is answered, and the call is carried out minutes later, when its caller has long gone on.
     LateLong "late-long";
-    /// F-01: the caller's process dies before the call.
-    DiesBefore "dies-before";
-    /// F-02: the caller's process dies when the call was carried out.
-    DiesAfter "dies-after";
     /// F-10: the caller's process dies, and its call is carried out a little later.
     DiesInFlight "dies-in-flight";
     /// F-10: the caller's process dies, and its call is carried out minutes later.
@@ -119,20 +117,56 @@ faults! {
 }
 
 impl Fault {
+    /// How long an API server that has too much to do asks to be left alone.
+    pub(super) const PATIENCE: Duration = Duration::from_secs(2);
     /// How long the slow ways take.
     pub(super) const SLOW: Duration = Duration::from_secs(4);
     /// When a late call is carried out that its caller just gave up.
     pub(super) const SOON: Duration = Duration::from_millis(35_050);
     /// When a late call is carried out that everybody has forgotten.
-    pub(super) const LONG: Duration = Duration::from_secs(200);
+    pub(super) const LONG: Duration = Duration::from_secs(120);
     /// When a dead caller's call is carried out.
     pub(super) const IN_FLIGHT: Duration = Duration::from_millis(700);
     /// How long an outage lasts.
     pub(super) const OUTAGE: Duration = Duration::from_mins(1);
 
-    /// The faults that can befall a call.
-    pub fn of(asked: Asked) -> impl Iterator<Item = Self> {
-        Self::ALL.iter().copied().filter(move |fault| fault.befalls(asked))
+    /// The faults that can befall a call: every one, or one of each class.
+    pub(super) fn of(asked: Asked, which: Faults) -> impl Iterator<Item = Self> {
+        let is_chosen = move |fault: &Self| match which {
+            Faults::All => true,
+            Faults::Classes => fault.is_of_a_class(asked),
+            Faults::Lasting => fault.is_of_a_class(asked) && fault.may_last(),
+        };
+        Self::ALL.iter().copied().filter(move |fault| fault.befalls(asked) && is_chosen(fault))
+    }
+
+    /// Whether the fault may leave something behind: the operation fails for it, or it lands when that is over.
+    const fn may_last(self) -> bool {
+        !self.is_absorbed() || self.lands_late()
+    }
+
+    /// Whether the fault stands for those that the adapter takes in the same way as it: what passes is tried again, what does not
+    /// is told.
+    const fn is_of_a_class(self, asked: Asked) -> bool {
+        match self {
+            Self::Unavailable | Self::QuotaConflict | Self::Forbidden | Self::SlowThere | Self::WatchCut => false,
+            Self::Unauthorized => !asked.writes(),
+            Self::Overloaded
+            | Self::Invalid
+            | Self::Conflict
+            | Self::AlreadyExists
+            | Self::Expired
+            | Self::AnswerLost
+            | Self::SlowBack
+            | Self::Hangs
+            | Self::LateSoon
+            | Self::LateLong
+            | Self::DiesInFlight
+            | Self::DiesLongBefore
+            | Self::Outage
+            | Self::WatchSilent
+            | Self::WatchExpired => true,
+        }
     }
 
     const fn befalls(self, asked: Asked) -> bool {
@@ -142,7 +176,6 @@ impl Fault {
             | Self::Forbidden
             | Self::Unauthorized
             | Self::SlowBack
-            | Self::DiesBefore
             | Self::Outage => true,
             Self::Hangs => !asked.writes(),
             Self::QuotaConflict => matches!(
@@ -160,7 +193,6 @@ impl Fault {
             | Self::SlowThere
             | Self::LateSoon
             | Self::LateLong
-            | Self::DiesAfter
             | Self::DiesInFlight
             | Self::DiesLongBefore => asked.writes(),
         }
@@ -179,18 +211,16 @@ impl Fault {
             | Self::AnswerLost
             | Self::SlowThere
             | Self::SlowBack
+            // A call that hung is made once more.
+            | Self::Hangs
+            | Self::LateSoon
+            | Self::LateLong
             | Self::WatchCut
             | Self::WatchSilent
             | Self::WatchExpired => true,
-            // A deadline is as long as a call is tried altogether: what hangs so long is told.
-            Self::Hangs
-            | Self::LateSoon
-            | Self::LateLong
-            | Self::Forbidden
+            Self::Forbidden
             | Self::Unauthorized
             | Self::Invalid
-            | Self::DiesBefore
-            | Self::DiesAfter
             | Self::DiesInFlight
             | Self::DiesLongBefore
             | Self::Outage => false,
@@ -207,7 +237,7 @@ impl Fault {
         let injected = || "injected".to_owned();
         Some(match self {
             Self::Unavailable | Self::Outage => Failure::Unavailable(injected()),
-            Self::Overloaded => Failure::Overloaded { retry_after: Some(Duration::from_secs(2)) },
+            Self::Overloaded => Failure::Overloaded { retry_after: Some(Self::PATIENCE) },
             Self::QuotaConflict => Failure::QuotaConflict(injected()),
             Self::Forbidden => {
                 Failure::Forbidden { verb: format!("{:?}", asked.verb), resource: asked.kind.plural().to_owned() }
@@ -223,8 +253,6 @@ impl Fault {
             | Self::Hangs
             | Self::LateSoon
             | Self::LateLong
-            | Self::DiesBefore
-            | Self::DiesAfter
             | Self::DiesInFlight
             | Self::DiesLongBefore
             | Self::WatchCut

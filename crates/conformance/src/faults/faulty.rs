@@ -1,11 +1,10 @@
 //! A cluster at which one call goes wrong.
 
 use std::fmt;
-use std::future::{Future, pending};
+use std::future::pending;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
-use futures::channel::oneshot;
 use futures::{StreamExt, stream};
 use pando_cluster::env::{BoxFuture, Instant};
 use pando_cluster::{
@@ -22,35 +21,34 @@ use super::fault::{Asked, Fault, Verb};
 pub struct Faulty {
     inner: Arc<dyn Cluster>,
     wire: Env,
-    state: Mutex<State>,
+    state: Arc<Mutex<State>>,
 }
 
 #[derive(Default)]
 struct State {
     armed: bool,
     asked: Vec<Asked>,
+    /// What watches told since.
+    heard: u64,
     fault: Option<(usize, Fault)>,
     outage_until: Option<Instant>,
-    death: Option<oneshot::Sender<()>>,
+    on_death: Option<Box<dyn FnOnce() + Send>>,
+    dead: bool,
+    /// A call that was told to wait, and until when.
+    told_to_wait: Option<(String, Instant)>,
+    impatient: Vec<String>,
 }
 
 impl Faulty {
     /// A cluster that does nothing wrong until [`Faulty::arm`].
     pub fn new(inner: Arc<dyn Cluster>, wire: Env) -> Self {
-        Self { inner, wire, state: Mutex::default() }
+        Self { inner, wire, state: Arc::default() }
     }
 
-    /// From now on calls are counted from zero, and the fault's call goes wrong. Resolves when a fault says that the
-    /// caller is dead; it must then be dropped, with all that it started.
-    pub fn arm(&self, fault: Option<(usize, Fault)>) -> impl Future<Output = ()> + use<> {
-        let (death, died) = oneshot::channel();
-        *self.state() = State { armed: true, fault, death: Some(death), ..State::default() };
-        async {
-            // An end without a death: it never comes.
-            if died.await.is_err() {
-                pending::<()>().await;
-            }
-        }
+    /// From now on calls are counted from zero, and the fault's call goes wrong. `on_death` is done, once, when a fault says that
+    /// the caller's process dies: it must end all that the process runs.
+    pub fn arm(&self, fault: Option<(usize, Fault)>, on_death: impl FnOnce() + Send + 'static) {
+        *self.state() = State { armed: true, fault, on_death: Some(Box::new(on_death)), ..State::default() };
     }
 
     /// Ends the counting and the faults; what is still on its way arrives. Answers the calls since [`Faulty::arm`].
@@ -58,9 +56,15 @@ impl Faulty {
         std::mem::take(&mut *self.state()).asked
     }
 
-    /// How many calls there were since [`Faulty::arm`].
-    pub fn count(&self) -> usize {
-        self.state().asked.len()
+    /// How many calls there were since [`Faulty::arm`], and how many things watches told.
+    pub fn counts(&self) -> (usize, u64) {
+        let state = self.state();
+        (state.asked.len(), state.heard)
+    }
+
+    /// The calls that were made again before the time that the API server had asked for was over.
+    pub fn impatient(&self) -> Vec<String> {
+        self.state().impatient.clone()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -68,7 +72,7 @@ impl Faulty {
     }
 
     /// Counts a call; answers what is to go wrong with it.
-    fn next(&self, asked: Asked) -> Option<Fault> {
+    fn next(&self, asked: Asked, exactly: &dyn Fn() -> String) -> Option<Fault> {
         let now = self.wire.now();
         let mut state = self.state();
         if !state.armed {
@@ -77,16 +81,32 @@ impl Faulty {
         let number = state.asked.len();
         state.asked.push(asked);
         let fault = state.fault.filter(|(at, _)| *at == number).map(|(_, fault)| fault);
-        if fault == Some(Fault::Outage) {
-            state.outage_until = Some(now.plus(Fault::OUTAGE));
+        match fault {
+            Some(Fault::Outage) => state.outage_until = Some(now.plus(Fault::OUTAGE)),
+            Some(Fault::Overloaded) => {
+                state.told_to_wait = Some((format!("{asked} {}", exactly()), now.plus(Fault::PATIENCE)));
+            }
+            _ => {}
+        }
+        if fault.is_none()
+            && let Some((told, until)) = &state.told_to_wait
+            && now < *until
+            && format!("{asked} {}", exactly()) == *told
+        {
+            let told = told.clone();
+            state.impatient.push(told);
         }
         state.outage_until.filter(|until| now < *until).map(|_| Fault::Outage).or(fault)
     }
 
     fn die(&self) {
-        if let Some(death) = self.state().death.take() {
-            // Nobody is left to hear it when the caller was dropped already.
-            let _ = death.send(());
+        let on_death = {
+            let mut state = self.state();
+            state.dead = true;
+            state.on_death.take()
+        };
+        if let Some(on_death) = on_death {
+            on_death();
         }
     }
 
@@ -95,9 +115,14 @@ impl Faulty {
         &self,
         asked: Asked,
         subject: Subject,
+        exactly: &(dyn Fn() -> String + Send + Sync),
         call: BoxFuture<'static, Result<T, ClusterError>>,
     ) -> Result<T, ClusterError> {
-        let Some(fault) = self.next(asked) else { return call.await };
+        // Whatever else of a dead process is polled once more, on its way to its end, asks for nothing.
+        if self.state().dead {
+            return pending().await;
+        }
+        let Some(fault) = self.next(asked, exactly) else { return call.await };
         let error = |failure| Err(ClusterError::new("reach", subject.clone(), failure));
         if let Some(failure) = fault.refusal(asked) {
             return error(failure);
@@ -119,15 +144,6 @@ impl Faulty {
             Fault::LateSoon => self.late(call, Fault::SOON).await,
             Fault::LateLong => self.late(call, Fault::LONG).await,
             Fault::Hangs => pending().await,
-            Fault::DiesBefore => {
-                self.die();
-                pending().await
-            }
-            Fault::DiesAfter => {
-                drop(call.await);
-                self.die();
-                pending().await
-            }
             Fault::DiesInFlight => {
                 self.die();
                 self.late(call, Fault::IN_FLIGHT).await
@@ -191,33 +207,51 @@ impl Cluster for Faulty {
     async fn get(&self, key: &ObjectKey) -> Result<Option<Object>, ClusterError> {
         let (inner, at) = (Arc::clone(&self.inner), key.clone());
         let asked = Asked { verb: Verb::Get, kind: key.kind };
-        self.pass(asked, key.clone().into(), Box::pin(async move { inner.get(&at).await })).await
+        self.pass(asked, key.clone().into(), &|| key.to_string(), Box::pin(async move { inner.get(&at).await })).await
     }
 
     async fn list(&self, request: &ListRequest) -> Result<Page, ClusterError> {
         let (inner, wanted) = (Arc::clone(&self.inner), request.clone());
         let asked = Asked { verb: Verb::List, kind: request.kind };
         let subject = many(request.kind, &request.scope);
-        self.pass(asked, subject, Box::pin(async move { inner.list(&wanted).await })).await
+        self.pass(asked, subject, &|| format!("{request:?}"), Box::pin(async move { inner.list(&wanted).await })).await
     }
 
     async fn create(&self, object: &Object) -> Result<Object, ClusterError> {
         let (inner, new) = (Arc::clone(&self.inner), object.clone());
         let asked = Asked { verb: Verb::Create, kind: object.kind() };
-        self.pass(asked, object.key().into(), Box::pin(async move { inner.create(&new).await })).await
+        self.pass(
+            asked,
+            object.key().into(),
+            &|| object.key().to_string(),
+            Box::pin(async move { inner.create(&new).await }),
+        )
+        .await
     }
 
     async fn patch(&self, key: &ObjectKey, patch: &MergePatch) -> Result<Object, ClusterError> {
         let (inner, at, change) = (Arc::clone(&self.inner), key.clone(), patch.clone());
         let asked = Asked { verb: Verb::Patch, kind: key.kind };
-        self.pass(asked, key.clone().into(), Box::pin(async move { inner.patch(&at, &change).await })).await
+        self.pass(
+            asked,
+            key.clone().into(),
+            &|| key.to_string(),
+            Box::pin(async move { inner.patch(&at, &change).await }),
+        )
+        .await
     }
 
     async fn delete(&self, key: &ObjectKey, options: &DeleteOptions) -> Result<(), ClusterError> {
         let (inner, at, how) = (Arc::clone(&self.inner), key.clone(), options.clone());
         let verb = if options.version.is_some() { Verb::DeleteAtVersion } else { Verb::Delete };
         let asked = Asked { verb, kind: key.kind };
-        self.pass(asked, key.clone().into(), Box::pin(async move { inner.delete(&at, &how).await })).await
+        self.pass(
+            asked,
+            key.clone().into(),
+            &|| key.to_string(),
+            Box::pin(async move { inner.delete(&at, &how).await }),
+        )
+        .await
     }
 
     async fn watch(&self, request: &WatchRequest) -> Result<EventStream, ClusterError> {
@@ -225,7 +259,10 @@ impl Cluster for Faulty {
         let (inner, wanted) = (Arc::clone(&self.inner), request.clone());
         let asked = Asked { verb: Verb::Watch, kind: request.kind };
         let subject = many(request.kind, &request.scope);
-        let opened = self.pass(asked, subject.clone(), Box::pin(async move { inner.watch(&wanted).await })).await?;
+        let opened = Box::pin(async move { inner.watch(&wanted).await });
+        let opened = self.pass(asked, subject.clone(), &|| format!("{request:?}"), opened).await?;
+        let state = Arc::clone(&self.state);
+        let opened = opened.inspect(move |_| state.lock().unwrap_or_else(PoisonError::into_inner).heard += 1).boxed();
         Ok(match fault {
             Some(Fault::WatchCut) => stream::empty().boxed(),
             Some(Fault::WatchSilent) => stream::pending().boxed(),
@@ -241,6 +278,7 @@ impl Cluster for Faulty {
         let (inner, wanted) = (Arc::clone(&self.inner), request.clone());
         let key = ObjectKey::namespaced(Kind::Pod, &*request.namespace, &*request.pod);
         let asked = Asked { verb: Verb::Logs, kind: Kind::Pod };
-        self.pass(asked, key.into(), Box::pin(async move { inner.logs(&wanted).await })).await
+        self.pass(asked, key.into(), &|| format!("{request:?}"), Box::pin(async move { inner.logs(&wanted).await }))
+            .await
     }
 }

@@ -6,17 +6,16 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use futures::FutureExt;
-use futures::channel::oneshot;
-use futures::future::{Either, select};
-use pando_cluster::Kind;
-use pando_cluster::env::Instant;
-use pando_fakecluster::sim::{Sim, drop_at};
+use pando_fakecluster::sim::Sim;
 use serde_json::Value;
 
-use super::fault::{Asked, Fault, Verb};
+use super::fault::{Asked, Fault};
+use super::judge::LONGEST;
+use super::operation::{self, Disturbance, End, Ended, Points};
 use super::planted::Bug;
 use super::scenario::{Before, Op, Scenario};
 use super::state;
+use super::witness::by_workload;
 use super::words::Words;
 use super::world::{Caller, World};
 use crate::runner::words_of;
@@ -35,12 +34,19 @@ pub enum Schedule {
         /// What happens to it.
         fault: Fault,
     },
-    /// The caller lets go of its call.
+    /// F-09: whoever called lets go of the call.
     Dropped {
         /// The caller, by the place of its operation in the scenario.
         caller: usize,
-        /// At which await, counted from one.
-        awaits: u64,
+        /// After so many polls of its process's tasks.
+        polls: u64,
+    },
+    /// F-01, F-02: the caller's process is killed.
+    Killed {
+        /// The caller, by the place of its operation in the scenario.
+        caller: usize,
+        /// After so many polls of its tasks.
+        polls: u64,
     },
 }
 
@@ -49,7 +55,8 @@ impl fmt::Display for Schedule {
         match self {
             Self::Undisturbed => f.write_str("undisturbed"),
             Self::Fault { caller, call, fault } => write!(f, "{caller}:{call}:{fault}"),
-            Self::Dropped { caller, awaits } => write!(f, "{caller}:{awaits}:dropped"),
+            Self::Dropped { caller, polls } => write!(f, "{caller}:{polls}:dropped"),
+            Self::Killed { caller, polls } => write!(f, "{caller}:{polls}:killed"),
         }
     }
 }
@@ -61,8 +68,8 @@ pub(super) struct Played {
     pub(super) broken: Vec<String>,
     /// The calls of each caller while faults were possible.
     pub(super) calls: Vec<Vec<Asked>>,
-    /// The awaits of each operation at which dropping it can make a difference.
-    pub(super) awaits: Vec<Vec<u64>>,
+    /// The polls of each caller's process at which something can befall it.
+    pub(super) points: Vec<Points>,
     /// What there was of the app in the end.
     pub(super) state: BTreeMap<String, Value>,
     /// Every call that arrived, for people.
@@ -80,15 +87,8 @@ pub(super) struct Reference<'a> {
 
 /// No telling takes so much virtual time: it waits for something that never comes.
 const LIMIT: Duration = Duration::from_hours(4);
-/// No operation may take so long, whatever one fault does to it (I-15, I-26).
-const LONGEST: Duration = Duration::from_mins(4);
-/// One fault may cost so many calls more: a call's five tries, a start that begins anew, a watch opened again and again
-/// for as long as an outage lasts.
-const CALLS_A_FAULT: usize = 90;
 /// The most reads that a satisfied operation may make.
 const SATISFIED: usize = 20;
-/// How long what a failed operation left is watched (I-09).
-const AFTERMATH: Duration = Duration::from_mins(20);
 
 /// Tells the scenario once.
 pub(super) fn play(
@@ -113,26 +113,11 @@ pub(super) fn play(
     played
 }
 
-struct Play<'a> {
-    scenario: &'a Scenario,
-    schedule: Schedule,
-    sim: &'a Sim,
-    reference: Option<Reference<'a>>,
-}
-
-/// How an operation came to its end.
-enum End {
-    Returned(Result<String, pando_api::Error>),
-    Dropped,
-    Died,
-}
-
-struct Ended {
-    end: End,
-    took: Duration,
-    /// The pod that ran when the operation said that it was done.
-    running: Vec<String>,
-    awaits: Vec<u64>,
+pub(super) struct Play<'a> {
+    pub(super) scenario: &'a Scenario,
+    pub(super) schedule: Schedule,
+    pub(super) sim: &'a Sim,
+    pub(super) reference: Option<Reference<'a>>,
 }
 
 impl Play<'_> {
@@ -148,14 +133,17 @@ impl Play<'_> {
             }
             world.env().sleep(Duration::from_secs(1)).await;
         }
+        world.eyes.hold(self.scenario);
+        if self.refuses_pulls() {
+            world.eyes.forget_images();
+        }
         let ends = self.disturbed(&world, &callers).await;
+        for call in callers.iter().flat_map(|caller| caller.faulty.impatient()) {
+            world.eyes.broken("S-9", format!("{call} was asked again before its time"));
+        }
         let calls: Vec<_> = callers.iter().map(|caller| caller.faulty.disarm()).collect();
         self.judge(&world, &ends, &calls).await;
-        if self.scenario.ops.len() > 1 && self.scenario.ops.contains(&Op::Destroy) {
-            // An app that is started while its namespace is being deleted loses its policy before it ends: no order of calls
-            // can keep Kubernetes from that.
-            world.eyes.forgive(&["I-01"]);
-        }
+        self.forgive_removal(&world);
         let state = self.mend(&world, &callers, &ends).await;
         self.judge_state(&world, &state);
         for line in words.lines().iter().chain(&world.told.lines()) {
@@ -165,10 +153,18 @@ impl Play<'_> {
         Played {
             broken: world.eyes.take_broken(),
             calls,
-            awaits: ends.into_iter().map(|ended| ended.awaits).collect(),
+            points: ends.into_iter().map(|ended| ended.points).collect(),
             state,
             story: world.story(),
             hash: 0,
+        }
+    }
+
+    /// An app that is started while its namespace is being deleted loses its policy before it ends: no order of calls can keep
+    /// Kubernetes from that.
+    fn forgive_removal(&self, world: &World) {
+        if self.scenario.ops.len() > 1 && self.scenario.ops.contains(&Op::Destroy) {
+            world.eyes.forgive("I-01");
         }
     }
 
@@ -184,6 +180,7 @@ impl Play<'_> {
                     caller.process.kill();
                 }
                 Before::Died => world.kill_app().await,
+                Before::LeftBefore => world.make_what_was_left().await,
             }
         }
         if !self.scenario.before.is_empty() {
@@ -196,177 +193,48 @@ impl Play<'_> {
     async fn disturbed(&self, world: &World, callers: &[Caller]) -> Vec<Ended> {
         // The second caller comes at different points of the first one's work.
         let offset = [0, 1, 30, 400, 1_200, 2_600][usize::try_from(self.sim.seed() % 6).unwrap_or(0)];
-        let mut ends = Vec::new();
-        for (index, (caller, op)) in callers.iter().zip(self.scenario.ops).enumerate() {
-            let (sender, end) = oneshot::channel();
-            let operation = self.operation(world, caller, *op, index);
-            let (env, eyes) = (world.env().clone(), world.eyes.clone());
+        let begun = callers.iter().zip(self.scenario.ops).enumerate().map(|(index, (caller, op))| {
             let delay = Duration::from_millis(offset) * u32::try_from(index).unwrap_or(0);
-            world.env().spawn_detached("operation", async move {
-                env.sleep(delay).await;
-                let began = env.now();
-                let (end, awaits) = operation.await;
-                let running = eyes.running().into_keys().collect();
-                // The play is there until every operation has ended.
-                let _ = sender.send(Ended { end, took: env.now().since(began), running, awaits });
-            });
-            ends.push(end);
-        }
-        let ends = futures::future::join_all(ends).await;
-        ends.into_iter()
-            .map(|end| {
-                end.unwrap_or(Ended { end: End::Died, took: Duration::ZERO, running: Vec::new(), awaits: Vec::new() })
-            })
-            .collect()
+            operation::begin(world, caller, *op, delay, self.disturbance(index))
+        });
+        let begun: Vec<_> = begun.collect();
+        let ends = futures::future::join_all(begun).await;
+        ends.into_iter().map(|end| end.expect("every operation tells of its end")).collect()
     }
 
-    fn operation(
-        &self,
-        world: &World,
-        caller: &Caller,
-        op: Op,
-        index: usize,
-    ) -> impl Future<Output = (End, Vec<u64>)> + Send + use<> {
-        let (mut fault, mut awaits) = (None, u64::MAX);
+    /// What befalls the process of that caller.
+    fn disturbance(&self, index: usize) -> Disturbance {
         match self.schedule {
-            Schedule::Fault { caller, call, fault: what } if caller == index => fault = Some((call, what)),
-            Schedule::Dropped { caller, awaits: at } if caller == index => awaits = at,
-            _ => {}
-        }
-        let died = caller.arm(fault);
-        let (mut points, mut awaiting) = (Vec::new(), 0);
-        let (fake, faulty) = (world.fake.clone(), caller.faulty.clone());
-        let is_reference = self.schedule == Schedule::Undisturbed;
-        let mut last = None;
-        let mut call = Box::pin(drop_at(caller.call(op), awaits));
-        let (process, eyes) = (caller.process.clone(), world.eyes.clone());
-        async move {
-            let counted = std::future::poll_fn(|context| {
-                let polled = call.poll_unpin(context);
-                if is_reference && polled.is_pending() {
-                    awaiting += 1;
-                    // Between two awaits at which no call was made, landed or was answered, a drop is the same drop.
-                    let calls = fake.calls();
-                    let landed = calls.iter().filter(|call| call.code.is_some()).count();
-                    let answered = calls.iter().filter(|call| call.end.is_some()).count();
-                    let now = (faulty.count(), landed, answered);
-                    if last.replace(now) != Some(now) {
-                        points.push(awaiting);
-                    }
-                }
-                polled
-            });
-            let end = match select(counted, Box::pin(died)).await {
-                Either::Left((Some(result), _)) => {
-                    eyes.look();
-                    End::Returned(result)
-                }
-                Either::Left((None, _)) => End::Dropped,
-                Either::Right(((), _)) => End::Died,
-            };
-            drop(call);
-            if matches!(end, End::Died) {
-                process.kill();
-            }
-            (end, points)
+            Schedule::Fault { caller, call, fault } if caller == index => Disturbance::Fault(call, fault),
+            Schedule::Dropped { caller, polls } if caller == index => Disturbance::Dropped(polls),
+            Schedule::Killed { caller, polls } if caller == index => Disturbance::Killed(polls),
+            _ => Disturbance::None,
         }
     }
 
-    const fn fault(&self) -> Option<Fault> {
+    pub(super) const fn fault(&self) -> Option<Fault> {
         match self.schedule {
             Schedule::Fault { fault, .. } => Some(fault),
-            Schedule::Undisturbed | Schedule::Dropped { .. } => None,
+            Schedule::Undisturbed | Schedule::Dropped { .. } | Schedule::Killed { .. } => None,
         }
     }
 
-    fn lands_late(&self) -> bool {
+    pub(super) fn lands_late(&self) -> bool {
         self.fault().is_some_and(Fault::lands_late)
     }
 
     /// Whether the fault is one that no operation may fail for.
-    fn must_succeed(&self) -> bool {
+    pub(super) fn must_succeed(&self) -> bool {
         self.scenario.strict && self.fault().is_none_or(Fault::is_absorbed)
-    }
-
-    /// Holds what the operations said and left against what they did.
-    async fn judge(&self, world: &World, ends: &[Ended], calls: &[Vec<Asked>]) {
-        let eyes = &world.eyes;
-        eyes.look();
-        let mut results = Vec::new();
-        for (index, ended) in ends.iter().enumerate() {
-            if let End::Returned(result) = &ended.end {
-                self.judge_one(world, index, ended, result);
-                results.push(result);
-            }
-            let usual = self.reference.map_or(usize::MAX, |reference| reference.calls[index].len());
-            if self.scenario.strict && calls[index].len() > usual.saturating_add(CALLS_A_FAULT) {
-                eyes.broken(
-                    "I-15",
-                    format!("caller {index} made {} calls, {usual} without the fault", calls[index].len()),
-                );
-            }
-        }
-        // Whoever acts on what it read seconds ago may start the app anew; that costs a restart, and is allowed.
-        let slow = [Fault::SlowThere, Fault::SlowBack, Fault::Hangs, Fault::Overloaded];
-        if self.scenario.agrees() && !self.fault().is_some_and(|fault| slow.contains(&fault)) {
-            judge_agreement(world, ends);
-        }
-        if results.len() < ends.len() {
-            return;
-        }
-        if self.must_succeed() && results.iter().all(|result| result.is_err()) {
-            eyes.broken("S-7", "all callers failed, though that passes");
-        }
-        if results.iter().all(|result| result.is_ok()) {
-            let gated = eyes.gated();
-            if !gated.is_empty() && !self.lands_late() {
-                eyes.broken("gates", format!("all is done, and {gated:?} wait behind their gates"));
-            }
-            return;
-        }
-        let before = eyes.starts();
-        world.env().sleep(AFTERMATH).await;
-        let later: BTreeMap<String, Instant> =
-            eyes.starts().into_iter().filter(|(uid, _)| !before.contains_key(uid)).collect();
-        if !later.is_empty() {
-            eyes.broken("I-09", format!("something started by itself after a failure: {later:?}"));
-        }
-    }
-
-    /// Holds what one operation said against what it did.
-    fn judge_one(&self, world: &World, index: usize, ended: &Ended, result: &Result<String, pando_api::Error>) {
-        let (eyes, op, alone) = (&world.eyes, self.scenario.ops[index], self.scenario.ops.len() == 1);
-        let text = format!("{result:?}");
-        self.sim.note(&text);
-        eyes.read("an answer", &text);
-        match (result, op) {
-            // Of several callers one may lose to another one; a stop does not.
-            (Err(error), _) if self.must_succeed() && (alone || op == Op::Stop) => {
-                eyes.broken("S-7", format!("{op:?} of caller {index} failed, though that passes: {error}"));
-            }
-            (Ok(_), Op::Apply(_)) if ended.running.is_empty() && alone => {
-                eyes.broken("I-09", "done, and nothing runs");
-            }
-            (Ok(_), Op::Stop | Op::Destroy) if !ended.running.is_empty() && alone => {
-                eyes.broken("I-09", "done, and it runs");
-            }
-            (Ok(_) | Err(_), _) => {}
-        }
-        if ended.took > LONGEST {
-            eyes.broken("I-15", format!("{op:?} of caller {index} took {:?}", ended.took));
-        }
     }
 
     /// The faults are over: the scenario's last operation succeeds, and then has nothing to do.
     async fn mend(&self, world: &World, callers: &[Caller], ends: &[Ended]) -> BTreeMap<String, Value> {
         let eyes = &world.eyes;
         // What is late lands while the mending goes on, or before it: one call this way, the next one that way.
-        let call = match self.schedule {
-            Schedule::Fault { call, .. } => u64::try_from(call).unwrap_or(0),
-            Schedule::Undisturbed | Schedule::Dropped { .. } => 0,
-        };
-        if self.lands_late() && (self.sim.seed() + call) % 2 == 1 {
+        if self.lands_late() && (self.sim.seed() + self.number()) % 2 == 1 {
             world.env().sleep(Fault::LONG * 2).await;
+            self.forgive_removal(world);
         }
         let alive = callers.iter().zip(ends).find(|(_, ended)| !matches!(ended.end, End::Died));
         let caller = alive.map_or_else(|| world.caller(self.sim), |(caller, _)| caller.clone());
@@ -374,9 +242,11 @@ impl Play<'_> {
             self.must(world, &caller, *op, "I-20").await;
         }
         if self.lands_late() {
+            let before = eyes.running();
             world.env().sleep(Fault::LONG * 2).await;
-            if self.takes_all_along() {
-                eyes.forgive(&[]);
+            let after = eyes.running();
+            if before != after {
+                eyes.broken("I-22", format!("{before:?} ran, and {after:?} run since something arrived late"));
             }
             self.must(world, &caller, self.scenario.last(), "I-20, once all has landed").await;
         }
@@ -386,11 +256,12 @@ impl Play<'_> {
         }
         // What has ended goes by itself.
         world.env().sleep(Duration::from_secs(5)).await;
+        self.judge_done(world, self.scenario.last(), "mended");
         let state = state::of(&world.fake);
         // A process that knows nothing.
         let fresh = world.caller(self.sim);
         let written = world.fake.writes().len();
-        drop(fresh.arm(None));
+        fresh.faulty.arm(None, || {});
         self.must(world, &fresh, self.scenario.last(), "I-21").await;
         let reads = fresh.faulty.disarm();
         let writes: Vec<_> = world.fake.writes().split_off(written).into_iter().map(|it| (it.verb, it.key)).collect();
@@ -407,18 +278,6 @@ impl Play<'_> {
         state
     }
 
-    /// The fault is a deletion of the namespace that arrives when the namespace is in use again, unchanged: it takes all of
-    /// it along, as Kubernetes has it, and only the call after that can mend it.
-    fn takes_all_along(&self) -> bool {
-        let asked = match (self.schedule, self.reference) {
-            (Schedule::Fault { caller, call, .. }, Some(reference)) => reference.calls[caller].get(call),
-            _ => None,
-        };
-        let is_deletion =
-            asked.is_some_and(|asked| asked.verb == Verb::DeleteAtVersion && asked.kind == Kind::Namespace);
-        is_deletion && matches!(self.scenario.then[0], Op::Apply(_))
-    }
-
     async fn must(&self, world: &World, caller: &Caller, op: Op, invariant: &str) {
         let began = world.env().now();
         let result = caller.call(op).boxed().await;
@@ -433,39 +292,12 @@ impl Play<'_> {
             world.eyes.broken("I-26", format!("{op:?} took {took:?}"));
         }
         let running = world.eyes.running();
-        let as_wanted = match op {
-            Op::Apply(_) => running.len() == 1,
-            Op::Stop | Op::Destroy => running.is_empty(),
+        let wanted = match op {
+            Op::Apply(version) => version.workloads(),
+            Op::Stop | Op::Destroy => &[],
         };
-        if !as_wanted {
+        if by_workload(&running).into_keys().ne(wanted.iter().copied()) {
             world.eyes.broken(invariant, format!("{op:?} is done, and {running:?} run"));
-        }
-    }
-
-    /// Holds what there is in the end against what there is without faults.
-    fn judge_state(&self, world: &World, state: &BTreeMap<String, Value>) {
-        // What a stop leaves depends on how far an apply before it came.
-        let comparable = self.scenario.last() != Op::Stop || self.scenario.ops == [Op::Stop];
-        if let Some(reference) = self.reference.filter(|_| comparable)
-            && let Some(difference) = state::difference(reference.state, state)
-        {
-            world.eyes.broken("I-20", difference);
-        }
-        let ours_alone = self.scenario.before.is_empty()
-            || self.scenario.then.contains(&Op::Destroy)
-            || self.scenario.ops.contains(&Op::Destroy);
-        for hurt in world.hurt_strangers(!ours_alone) {
-            world.eyes.broken("I-04", format!("{hurt} is not as its owner left it"));
-        }
-    }
-}
-
-/// Where all want the same, what one of them said runs goes on running.
-fn judge_agreement(world: &World, ends: &[Ended]) {
-    let now = world.eyes.running();
-    for ended in ends.iter().filter(|ended| matches!(ended.end, End::Returned(Ok(_)))) {
-        for uid in ended.running.iter().filter(|uid| !now.contains_key(*uid)) {
-            world.eyes.broken("I-09", format!("pod {uid} was said to run as planned, and another caller ended it"));
         }
     }
 }

@@ -6,7 +6,7 @@ use pando_cluster::{Kind, names};
 use pando_fakecluster::FakeCluster;
 use serde_json::Value;
 
-use super::world::NAMESPACE;
+use super::plans::NAMESPACE;
 
 /// Kinds that controllers write by themselves.
 const DERIVED: &[Kind] = &[Kind::Event, Kind::EndpointSlice];
@@ -57,6 +57,13 @@ fn normal(kind: Kind, object: &Value) -> Value {
     mask(&mut normal["annotations"], names::annotation::PLAN_DIGEST);
     if let Some(annotations) = normal["annotations"].as_object_mut() {
         annotations.remove(names::annotation::REQUEST_ID);
+        // A time; that a deletion is to come would be a difference.
+        annotations.retain(|key, value| key != names::annotation::TOUCHED || value == names::TO_BE_DELETED);
+        // Controllers' own notes, e.g. where a volume was made.
+        annotations.retain(|key, _| !key.contains("kubernetes.io/"));
+    }
+    if let Some(spec) = normal["spec"].as_object_mut().filter(|_| kind == Kind::PersistentVolumeClaim) {
+        spec.remove("volumeName");
     }
     if kind == Kind::Pod {
         // Where it was put, and whether its start is settled, is the run's own.

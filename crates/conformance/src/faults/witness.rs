@@ -16,8 +16,22 @@ use pando_fakecluster::FakeCluster;
 use pando_fakecluster::store::Change;
 use serde_json::Value;
 
+use super::plans::{DB, WEB};
+use super::scenario::Scenario;
+
 /// No canary is shorter: shorter texts need no look.
 const SHORTEST: usize = 16;
+
+/// What a scenario holds its workloads to, beside what holds always.
+#[derive(Debug, Default)]
+pub(super) struct Rules {
+    /// The pods that go on running, by uid, with their workloads.
+    untouched: BTreeMap<String, String>,
+    /// The pods that are not ended before an image is had, by uid, and that image.
+    image_first: Option<(BTreeSet<String>, String)>,
+    /// The workload that starts first, and the one that starts when that one is ready.
+    order: Option<(&'static str, &'static str)>,
+}
 
 /// What was seen so far, and which invariants it broke.
 pub(super) struct Eyes {
@@ -35,8 +49,15 @@ struct State {
     has_policy: bool,
     foreign: BTreeSet<String>,
     starts: BTreeMap<String, Instant>,
+    /// The same of their apps alone, without what comes before them.
+    app_starts: BTreeMap<String, Instant>,
     broken: Vec<String>,
     told: BTreeSet<(String, String)>,
+    rules: Rules,
+    /// The workloads of which a pod is ready.
+    ready: BTreeSet<String>,
+    /// The images that a node has told to have.
+    had: BTreeSet<String>,
 }
 
 impl Eyes {
@@ -78,22 +99,38 @@ impl Eyes {
         for place in places {
             self.broken("I-06", format!("a secret value is in {place}"));
         }
+        for (volume, disk) in self.fake.disks() {
+            if !disk.made_for.starts_with(&format!("{}/", self.namespace)) {
+                continue;
+            }
+            for pair in disk.overlapping_writers() {
+                self.broken("I-03", format!("pods {pair:?} could write to {volume} at once"));
+            }
+            if disk.destroyed.is_some() && !disk.writers.is_empty() {
+                self.broken("I-07", format!("what was written to {volume} is lost"));
+            }
+        }
         std::mem::take(&mut self.state().broken)
     }
 
-    /// Forgets what was broken so far of these invariants; of all of them when none is named. It could not be otherwise.
-    pub(super) fn forgive(&self, invariants: &[&str]) {
+    /// Forgets what was broken so far of this invariant: it could not be otherwise.
+    pub(super) fn forgive(&self, forgiven: &str) {
         self.look();
         let mut state = self.state();
-        let named = |line: &str| invariants.is_empty() || invariants.iter().any(|it| line.starts_with(it));
-        state.broken.retain(|line| !named(line));
-        state.told.retain(|(invariant, _)| !named(invariant));
+        state.broken.retain(|line| !line.starts_with(forgiven));
+        state.told.retain(|(invariant, _)| invariant != forgiven);
     }
 
     /// When each pod of the app really started, by uid.
     pub(super) fn starts(&self) -> BTreeMap<String, Instant> {
         self.look();
         self.state().starts.clone()
+    }
+
+    /// When the app itself really started in each pod, by uid.
+    pub(super) fn app_starts(&self) -> BTreeMap<String, Instant> {
+        self.look();
+        self.state().app_starts.clone()
     }
 
     /// The pods of the app of which something really runs, by uid, with their names.
@@ -137,8 +174,21 @@ impl Eyes {
         for uid in running.keys() {
             self.state().starts.entry(uid.clone()).or_insert(now);
         }
-        if running.len() > 1 {
-            self.broken("two pods", format!("{:?} run at once", running.values().collect::<Vec<_>>()));
+        for app in self.fake.running().into_iter().filter(|it| it.container == "app" && running.contains_key(&it.uid)) {
+            self.state().app_starts.entry(app.uid).or_insert(now);
+        }
+        for (workload, pods) in by_workload(&running) {
+            if pods.len() > 1 {
+                self.broken("two pods", format!("{pods:?} of {workload} run at once"));
+            }
+        }
+        let ended: Vec<_> = {
+            let state = self.state();
+            let untouched = state.rules.untouched.iter();
+            untouched.filter(|(uid, _)| !running.contains_key(*uid)).map(|(_, workload)| workload.clone()).collect()
+        };
+        for workload in ended {
+            self.broken("untouched", format!("{workload} was ended, and nobody wanted that"));
         }
         if !running.is_empty() && !self.state().has_policy {
             self.broken("I-01", "the app runs without its default policy");
@@ -153,23 +203,145 @@ impl Eyes {
             Kind::NetworkPolicy if change.key.name == object::DEFAULT_POLICY => {
                 self.state().has_policy = !change.removed;
             }
-            Kind::Pod if change.before.is_none() => {
-                let state = self.state();
-                let (known, foreign) = (state.has_policy, state.foreign.contains(&change.key.name));
-                drop(state);
-                if !known && !foreign {
+            Kind::Pod => {
+                let (known, foreign) = {
+                    let state = self.state();
+                    (state.has_policy, state.foreign.contains(&change.key.name))
+                };
+                if change.before.is_none() && !known && !foreign {
                     self.broken("I-02", format!("{} was created before the default policy", change.key));
                 }
+                if !foreign {
+                    self.pod_changed(change);
+                }
+            }
+            Kind::PersistentVolumeClaim
+                if change.after["status"]["phase"] == "Bound"
+                    && (change.removed || change.after["metadata"]["deletionTimestamp"].is_string()) =>
+            {
+                self.broken("I-07", format!("{} is taken away", change.key));
+            }
+            Kind::Event if change.before.is_none() && change.after["reason"] == "Pulled" => {
+                // Container image "x" already present, or Successfully pulled image "x".
+                let image = change.after["message"].as_str().and_then(|message| message.split('"').nth(1));
+                self.state().had.extend(image.map(str::to_owned));
             }
             _ => {}
         }
     }
 
+    /// Holds a change of a pod of ours against the order of starts and of images (R-096, S-79).
+    fn pod_changed(&self, change: &Change) {
+        let Change { key, before, after, removed, .. } = change;
+        let is_going = |pod: &Value| pod["metadata"]["deletionTimestamp"].is_string();
+        let mut state = self.state();
+        let workload = workload_of(&key.name).to_owned();
+        let conditions = after["status"]["conditions"].as_array().into_iter().flatten();
+        let is_ready = conditions.into_iter().any(|it| it["type"] == "Ready" && it["status"] == "True");
+        if is_ready && !removed && !is_going(after) {
+            state.ready.insert(workload.clone());
+        } else {
+            state.ready.remove(&workload);
+        }
+        let opened = !removed && !is_gated(after) && before.as_deref().is_none_or(is_gated);
+        let early =
+            opened && state.rules.order.is_some_and(|(first, then)| workload == then && !state.ready.contains(first));
+        let ended = *removed || (is_going(after) && !before.as_deref().is_some_and(is_going));
+        let uid = after["metadata"]["uid"].as_str().unwrap_or_default();
+        let missing = match &state.rules.image_first {
+            Some((pods, image)) if ended && pods.contains(uid) && !state.had.contains(image) => Some(image.clone()),
+            _ => None,
+        };
+        drop(state);
+        if early {
+            self.broken("R-096", format!("{} starts before what it depends on is ready", change.key));
+        }
+        if let Some(image) = missing {
+            self.broken("S-79", format!("{} was ended before {image} was had", change.key));
+        }
+    }
+
+    /// From now on the scenario's own rules are held.
+    pub(super) fn hold(&self, scenario: &Scenario) {
+        let running = self.running();
+        let pods = running.iter().map(|(uid, pod)| (uid.clone(), workload_of(pod).to_owned()));
+        let untouched = pods.clone().filter(|(_, workload)| scenario.untouched.contains(&&**workload));
+        let image_first = scenario.image_first.map(|(workload, image)| {
+            let old = pods.clone().filter(|(_, of)| of == workload).map(|(uid, _)| uid);
+            (old.collect(), image.to_owned())
+        });
+        let order = (!scenario.ends_apps()).then_some((DB, WEB)).filter(|_| scenario.is_whole());
+        let rules = Rules { untouched: untouched.collect(), image_first, order };
+        let mut state = self.state();
+        state.rules = rules;
+    }
+
+    /// That an image is had first is not to be held: what pulls it was refused.
+    pub(super) fn forget_images(&self) {
+        self.state().rules.image_first = None;
+    }
+
+    /// The images of the pods that run, by workload.
+    pub(super) fn images(&self) -> BTreeMap<String, String> {
+        let running = self.running();
+        self.fake.with(|store| {
+            let image = |(_, name): (&String, &String)| {
+                let pod = store.get(&ObjectKey::namespaced(Kind::Pod, &*self.namespace, &**name))?;
+                let image = pod["spec"]["containers"][0]["image"].as_str()?;
+                Some((workload_of(name).to_owned(), image.to_owned()))
+            };
+            running.iter().filter_map(image).collect()
+        })
+    }
+
+    /// The app's volumes that are bound, and would go with their claims; only those that something was written to, where asked.
+    pub(super) fn unkept(&self, only_written: bool) -> Vec<String> {
+        let disks = self.fake.disks();
+        let is_written = |volume: &&str| disks.get(*volume).is_some_and(|disk| !disk.writers.is_empty());
+        self.fake.with(|store| {
+            let claims = store.within(Kind::PersistentVolumeClaim, &self.namespace);
+            let bound = claims.filter(|(_, claim)| claim["status"]["phase"] == "Bound");
+            let volumes = bound.filter_map(|(_, claim)| claim["spec"]["volumeName"].as_str());
+            let goes = |volume: &&str| {
+                let volume = store.get(&ObjectKey::cluster(Kind::PersistentVolume, *volume));
+                volume.is_none_or(|volume| volume["spec"]["persistentVolumeReclaimPolicy"] != "Retain")
+            };
+            volumes.filter(goes).filter(|volume| !only_written || is_written(volume)).map(str::to_owned).collect()
+        })
+    }
+
+    /// The pods that a record leads to though they have ended or are gone (S-82).
+    pub(super) fn dead_ends(&self) -> Vec<String> {
+        self.fake.with(|store| {
+            let slices = store.within(Kind::EndpointSlice, &self.namespace);
+            let targets = slices.flat_map(|(_, slice)| slice["endpoints"].as_array().into_iter().flatten());
+            let names = targets.filter_map(|endpoint| {
+                Some((endpoint["targetRef"]["name"].as_str()?, endpoint["targetRef"]["uid"].as_str()?))
+            });
+            let is_dead = |(name, uid): &(&str, &str)| {
+                let pod = store.get(&ObjectKey::namespaced(Kind::Pod, &*self.namespace, *name));
+                pod.is_none_or(|pod| pod["metadata"]["uid"] != *uid || has_ended(pod))
+            };
+            names.filter(is_dead).map(|(name, _)| name.to_owned()).collect()
+        })
+    }
+
+    /// The app's pods of which nothing runs yet and that have not ended: they may come to run by themselves.
+    pub(super) fn coming(&self) -> Vec<String> {
+        let running = self.running();
+        let foreign = self.state().foreign.clone();
+        self.fake.with(|store| {
+            let pods = store.within(Kind::Pod, &self.namespace);
+            let coming = pods.filter(|(key, pod)| {
+                let uid = pod["metadata"]["uid"].as_str().unwrap_or_default();
+                !has_ended(pod) && !running.contains_key(uid) && !foreign.contains(&key.name)
+            });
+            coming.map(|(key, _)| key.name.clone()).collect()
+        })
+    }
+
     /// The app's pods that wait behind the scheduling gate.
     pub(super) fn gated(&self) -> Vec<String> {
-        let is_gated = |pod: &Value| {
-            pod["spec"]["schedulingGates"].as_array().into_iter().flatten().any(|gate| gate["name"] == START_GATE)
-        };
         self.fake.with(|store| {
             let pods = store.within(Kind::Pod, &self.namespace).filter(|(_, pod)| is_gated(pod));
             pods.map(|(key, _)| key.name.clone()).collect()
@@ -190,12 +362,16 @@ impl Eyes {
             Kind::Namespace => Some(key.name.as_str()),
             _ => key.namespace.as_deref(),
         };
-        if namespace != Some(self.namespace.as_str()) {
+        let found = self.fake.with(|store| store.get(key).cloned());
+        // Nobody labels volumes: one is ours while a claim of ours has it.
+        let volumes = found.as_ref().is_some_and(|found| {
+            key.kind == Kind::PersistentVolume && found["spec"]["claimRef"]["namespace"] == self.namespace.as_str()
+        });
+        if namespace != Some(self.namespace.as_str()) && !volumes {
             self.broken("I-04", format!("{key} is outside of the app's namespace"));
         }
-        let found = self.fake.with(|store| store.get(key).cloned());
         let Some(found) = found else { return };
-        let is_ours = found["metadata"]["labels"][names::label::MANAGED_BY] == names::MANAGER;
+        let is_ours = volumes || found["metadata"]["labels"][names::label::MANAGED_BY] == names::MANAGER;
         match what {
             Asked::Create(_) => {}
             Asked::Patch(patch) => {
@@ -207,6 +383,9 @@ impl Eyes {
                 }
             }
             Asked::Delete(options) => {
+                if matches!(key.kind, Kind::PersistentVolumeClaim | Kind::PersistentVolume) {
+                    self.broken("I-07", format!("{key} is to be deleted"));
+                }
                 if !is_ours {
                     self.broken("I-04", format!("{key} is a stranger's, and is to be deleted"));
                 }
@@ -222,10 +401,31 @@ impl Eyes {
     }
 }
 
+/// The workload of a pod of that name.
+pub(super) fn workload_of(pod: &str) -> &str {
+    pod.rsplit_once('-').map_or(pod, |(workload, _)| workload)
+}
+
+/// Pods' names by their workloads.
+pub(super) fn by_workload(pods: &BTreeMap<String, String>) -> BTreeMap<&str, Vec<&str>> {
+    let mut workloads: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for name in pods.values() {
+        workloads.entry(workload_of(name)).or_default().push(name);
+    }
+    workloads
+}
+
+fn is_gated(pod: &Value) -> bool {
+    pod["spec"]["schedulingGates"].as_array().into_iter().flatten().any(|gate| gate["name"] == START_GATE)
+}
+
+fn has_ended(pod: &Value) -> bool {
+    matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"))
+}
+
 /// Whether the pod was scheduled and has not ended.
 fn is_live(pod: &Value) -> bool {
-    let ended = matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
-    pod["spec"]["nodeName"].as_str().is_some_and(|node| !node.is_empty()) && !ended
+    pod["spec"]["nodeName"].as_str().is_some_and(|node| !node.is_empty()) && !has_ended(pod)
 }
 
 enum Asked<'a> {

@@ -7,37 +7,30 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Container, Pod};
 use pando_adapter::{KubernetesRuntime, Settings};
-use pando_api::{
-    BundlePlan, BundleRef, CallContext, DestroyOptions, PortPlan, Progress, ProgressSink, Protocol, ResourcePlan,
-    RuntimeAdapter as _, Secret, WorkloadPlan,
-};
+use pando_api::{BundleRef, CallContext, DestroyOptions, Progress, ProgressSink, RuntimeAdapter as _};
 use pando_cluster::env::yield_now;
-use pando_cluster::{Cluster, Env, Kind};
+use pando_cluster::{Cluster, Env, Kind, Object};
 use pando_fakecluster::behaviour::{Behaviour, Daemons, Programs, Target};
 use pando_fakecluster::netpol::PodName;
 use pando_fakecluster::sim::{Process, Sim};
-use pando_fakecluster::{Delays, FakeCluster, FakeConfig};
+use pando_fakecluster::{Delays, FakeCluster, FakeConfig, Image, Login};
 use pando_network::gate::Gate;
 use serde_json::{Value, json};
 
-use super::fault::Fault;
 use super::faulty::Faulty;
+use super::plans::{
+    BUNDLE, CANARIES, DB_PORT, LOGIN, MISSING_IMAGE, NAMESPACE, NEW_IMAGE, STRANGER, left_before, neighbours, plan,
+    strangers,
+};
 use super::planted::{Bug, Planted};
-use super::scenario::{Op, Version};
+use super::scenario::Op;
 use super::witness::{Eyes, Witness};
 use crate::manifests::{ACCOUNT, Manifests};
 
-/// The app's bundle.
-const BUNDLE: &str = "shop";
-/// Its namespace.
-pub(super) const NAMESPACE: &str = "pando-shop";
-/// Its workload.
-const WORKLOAD: &str = "web";
-/// The environment's value in each version of the plan; nowhere but in a Secret.
-const CANARIES: [&str; 2] = ["canary-of-the-first", "canary-of-the-second"];
-
 /// How long an app's process takes to end once it is asked to.
 const ENDS_IN: Duration = Duration::from_millis(1_500);
+/// How long a database's process takes until it listens.
+const READY_IN: Duration = Duration::from_millis(2_200);
 
 /// What containers do here: gates gate, and apps take their time to end.
 #[derive(Debug)]
@@ -52,6 +45,20 @@ impl Programs for Shop {
                 targets: [service].into_iter().chain(others).collect(),
                 in_a_row: 2,
                 limit,
+            };
+        }
+        if container.command.as_deref().is_some_and(|command| command.len() == 1) {
+            // What only pulls an image names a program that no image has.
+            let message = format!("exec: {:?}: no such file or directory", container.command);
+            return Behaviour::StartError { message };
+        }
+        if container.ports.iter().flatten().any(|port| port.container_port == i32::from(DB_PORT)) {
+            // A database takes its time until it listens.
+            return Behaviour::Dial {
+                targets: Vec::new(),
+                every: READY_IN,
+                during: READY_IN,
+                then: Box::new(Behaviour::Listen { ports: vec![DB_PORT] }),
             };
         }
         if container.name == "app" {
@@ -72,6 +79,14 @@ fn config(access: pando_fakecluster::Access, latency: Duration) -> FakeConfig {
         quota_lag: Duration::from_millis(45),
         policy_lag: Duration::from_secs(1),
         programs: Arc::new(Shop),
+        images: [
+            (MISSING_IMAGE.to_owned(), Image::missing(MISSING_IMAGE)),
+            (
+                NEW_IMAGE.to_owned(),
+                Image::Private { login: Login::new(LOGIN, CANARIES[3]), after: Duration::from_secs(2) },
+            ),
+        ]
+        .into(),
         delays: Delays {
             sandbox: Duration::from_millis(300),
             container: Duration::from_millis(200),
@@ -80,6 +95,8 @@ fn config(access: pando_fakecluster::Access, latency: Duration) -> FakeConfig {
             endpoints: Duration::from_millis(50),
             namespace: Duration::from_millis(30),
             policy_sync: Duration::from_millis(50),
+            provisioning: Duration::from_millis(600),
+            binding: Duration::from_millis(50),
             ..Delays::default()
         },
         ..FakeConfig::default()
@@ -136,13 +153,14 @@ impl World {
     pub(super) fn caller(&self, sim: &Sim) -> Caller {
         let account: Arc<dyn Cluster> = Arc::new(self.fake.as_account(ACCOUNT));
         let mut way: Arc<dyn Cluster> = Arc::new(Witness::new(account, Arc::clone(&self.eyes)));
-        if let Some(bug) = self.bug {
-            way = Arc::new(Planted::new(way, self.sim_env.clone(), bug));
+        let planted = self.bug.map(|bug| Arc::new(Planted::new(Arc::clone(&way), self.sim_env.clone(), bug)));
+        if let Some(planted) = &planted {
+            way = Arc::clone(planted) as _;
         }
         let faulty = Arc::new(Faulty::new(way, self.sim_env.clone()));
         let process = sim.process();
         let runtime = KubernetesRuntime::new(settings(), Arc::clone(&faulty) as _, process.env());
-        Caller { runtime: Arc::new(runtime), faulty, process, told: Arc::clone(&self.told) }
+        Caller { runtime: Arc::new(runtime), faulty, planted, process, told: Arc::clone(&self.told) }
     }
 
     /// Every call of ours that arrived, in order, with its time and answer.
@@ -164,6 +182,21 @@ impl World {
                 store.insert(kind, object);
             }
         });
+    }
+
+    /// Makes what the adapter before this one left.
+    pub(super) async fn make_what_was_left(&self) {
+        for (kind, json) in left_before() {
+            // Each after its namespace has its account.
+            self.sim_env.sleep(Duration::from_millis(200)).await;
+            let made = match Object::from_json(kind, json) {
+                Ok(object) => self.fake.create(&object).await.map(drop).map_err(|error| error.to_string()),
+                Err(error) => Err(error.to_string()),
+            };
+            if let Err(error) = made {
+                self.eyes.broken("before", error);
+            }
+        }
     }
 
     /// What of the strangers' objects, outside the app's namespace and perhaps inside, is no longer as they left it.
@@ -199,6 +232,7 @@ impl World {
 pub(super) struct Caller {
     pub(super) runtime: Arc<KubernetesRuntime>,
     pub(super) faulty: Arc<Faulty>,
+    pub(super) planted: Option<Arc<Planted>>,
     pub(super) process: Process,
     told: Arc<Told>,
 }
@@ -222,11 +256,6 @@ impl Caller {
             }
         }
     }
-
-    /// Counts calls from here on, and does the fault to its call.
-    pub(super) fn arm(&self, fault: Option<(usize, Fault)>) -> impl Future<Output = ()> + use<> {
-        self.faulty.arm(fault)
-    }
 }
 
 /// Takes down what is told to people.
@@ -249,70 +278,4 @@ fn settings() -> Settings {
     static SETTINGS: OnceLock<Settings> = OnceLock::new();
     let read = || Settings::from_json(&json!({"pod_cidr": "10.244.0.0/16", "service_cidr": "10.96.0.0/16"}));
     SETTINGS.get_or_init(|| read().expect("the settings are valid")).clone()
-}
-
-fn plan(version: Version) -> BundlePlan {
-    let (tag, canary, cpu_millis) = match version {
-        Version::First => ("1", CANARIES[0], 100),
-        Version::Second => ("2", CANARIES[1], 200),
-    };
-    let web = WorkloadPlan {
-        name: WORKLOAD.to_owned(),
-        image: format!("registry.example/shop:{tag}"),
-        env: [("TOKEN".to_owned(), Secret::new(canary))].into(),
-        ports: vec![PortPlan { number: 80, protocol: Protocol::Tcp }],
-        resources: ResourcePlan { cpu_millis, memory_bytes: 64 << 20, ephemeral_bytes: 0 },
-        ..WorkloadPlan::default()
-    };
-    BundlePlan { bundle_id: BUNDLE.to_owned(), workloads: vec![web], ..BundlePlan::default() }
-}
-
-/// A stranger's pod in the app's namespace.
-const STRANGER: &str = "web-debug";
-
-/// Strangers' objects in the app's namespace, as like ours as strangers' objects may be.
-fn strangers() -> Vec<(Kind, Value)> {
-    let meta = |name: &str| {
-        json!({"name": name, "namespace": NAMESPACE,
-            "labels": {"app.kubernetes.io/managed-by": "helm", "pando.dev/workload": WORKLOAD, "pando.dev/bundle": BUNDLE}})
-    };
-    let limits = json!({"cpu": "10m", "memory": "16Mi"});
-    vec![
-        (
-            Kind::Pod,
-            json!({"metadata": meta(STRANGER), "status": {"phase": "Pending"},
-                "spec": {"restartPolicy": "Never", "terminationGracePeriodSeconds": 5, "containers": [
-                    {"name": "shell", "image": "busybox:1.37", "resources": {"requests": limits, "limits": limits}}]}}),
-        ),
-        (Kind::Secret, json!({"metadata": meta("web-release"), "type": "Opaque"})),
-        (Kind::Service, json!({"metadata": meta("web-metrics"), "spec": {"type": "ClusterIP", "clusterIP": "None"}})),
-    ]
-}
-
-/// Another app of Pando's, and a team's own namespace.
-fn neighbours() -> Vec<(Kind, Value)> {
-    let other = json!({"app.kubernetes.io/managed-by": "pando", "pando.dev/bundle": "blog"});
-    let web =
-        json!({"app.kubernetes.io/managed-by": "pando", "pando.dev/bundle": "blog", "pando.dev/workload": WORKLOAD});
-    vec![
-        (
-            Kind::Namespace,
-            json!({"metadata": {"name": "pando-blog", "labels": other, "annotations": {"pando.dev/bundle-id": "blog"}},
-                "status": {"phase": "Active"}}),
-        ),
-        (
-            Kind::Service,
-            json!({"metadata": {"name": WORKLOAD, "namespace": "pando-blog", "labels": web},
-                "spec": {"type": "ClusterIP", "clusterIP": "None"}}),
-        ),
-        (
-            Kind::Namespace,
-            json!({"metadata": {"name": "team", "labels": {"app.kubernetes.io/managed-by": "helm"}}, "status": {"phase": "Active"}}),
-        ),
-        (
-            Kind::Service,
-            json!({"metadata": {"name": WORKLOAD, "namespace": "team", "labels": {"pando.dev/workload": WORKLOAD}},
-                "spec": {"type": "ClusterIP", "clusterIP": "None"}}),
-        ),
-    ]
 }
