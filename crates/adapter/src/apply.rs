@@ -41,8 +41,8 @@ pub(crate) async fn carry_out(
     let known = seen.map(|seen| seen.volumes).unwrap_or_default();
     let mut keeping = Keeping::of(call, &ground.claims, mounted(plan), &known).await?;
     let started = async {
-        leftovers::remove_workloads(call, plan, &ground).await?;
-        Workloads { call, plan, facts, pulls: &pulls, ground: &ground }.settle_all().await
+        let leftovers = leftovers::remove_workloads(call, plan, &ground).await?;
+        Workloads { call, plan, facts, pulls: &pulls, ground: &ground, leftovers }.settle_all().await
     };
     let started = {
         let following = async {
@@ -59,8 +59,12 @@ pub(crate) async fn carry_out(
     if kept.is_ok() {
         call.finish(&Begun::Claims);
     }
-    let results = started?;
-    kept?;
+    let results = match (started, kept) {
+        (Ok(results), Ok(())) => results,
+        (Ok(_), Err(unkept)) => return Err(unkept),
+        (Err(error), Ok(())) => return Err(error),
+        (Err(error), Err(unkept)) => return Err(error.detail("volumes", unkept.message)),
+    };
     tidy(call, plan, &ground).await;
     Ok(results)
 }
@@ -93,6 +97,8 @@ struct Workloads<'a> {
     facts: &'a ClusterFacts,
     pulls: &'a Pulls<'a>,
     ground: &'a Ground,
+    /// Workloads were ended since the ground was looked at.
+    leftovers: bool,
 }
 
 /// What became of a workload.
@@ -130,8 +136,13 @@ impl Workloads<'_> {
                     Some((name.clone(), settled.pod.clone()))
                 });
                 let pods: Vec<(String, Box<Pod>)> = pods.collect();
+                let has_moved = |name: &String| {
+                    let end = ends.get(&**name).and_then(|end| end.as_ref().ok());
+                    end.is_some_and(|settled| settled.result.outcome != Outcome::Unchanged)
+                };
+                let others_moved = workload.depends_on.iter().any(has_moved);
                 running.push(Either::Right(Box::pin(async move {
-                    Some((&*workload.name, self.settle(workload, &pods).await))
+                    Some((&*workload.name, self.settle(workload, &pods, others_moved).await))
                 })));
             }
             match running.next().await {
@@ -145,7 +156,13 @@ impl Workloads<'_> {
         in_plan_order(self.plan, ends)
     }
 
-    async fn settle(&self, workload: &Workload, pods: &[(String, Box<Pod>)]) -> Result<Settled, Error> {
+    /// Settles a workload. `pods` are those that it depends on; some of them may have been begun anew meanwhile.
+    async fn settle(
+        &self,
+        workload: &Workload,
+        pods: &[(String, Box<Pod>)],
+        others_moved: bool,
+    ) -> Result<Settled, Error> {
         let Some(standing) = self.ground.standing.get(&workload.name) else {
             unreachable!("every workload of the plan has its ground")
         };
@@ -168,7 +185,14 @@ impl Workloads<'_> {
             cluster: &self.facts.addresses,
         };
         let starter = Starter { call: self.call, template, standing, dependencies };
-        Box::pin(starter.settle(self.ground.records.clone(), self.ground.pods.clone())).await
+        // While others were ended and begun, this one may have ended too.
+        let is_there = standing.raised.is_none();
+        let (records, pods) = if is_there && (self.leftovers || others_moved) {
+            self.call.records_and_pods().await?
+        } else {
+            (self.ground.records.clone(), self.ground.pods.clone())
+        };
+        Box::pin(starter.settle(records, pods)).await
     }
 }
 

@@ -282,7 +282,8 @@ impl<'a> Call<'a> {
         })
     }
 
-    /// Ends these pods and waits until their objects are gone. One that does not go is an error that says what holds it.
+    /// Ends these pods and waits until their objects are gone, however little time the call has left: what was told to end
+    /// is seen to end. One that does not go is an error that says what holds it.
     pub(crate) async fn end(&self, pods: &[Pod], follower: &mut Follower) -> Result<(), Error> {
         for pod in pods {
             self.delete(pod).await.map_err(error::unchanged)?;
@@ -290,12 +291,12 @@ impl<'a> Call<'a> {
         for pod in pods {
             let workload = objects::workload_of_pod(pod).unwrap_or_default();
             self.tell(workload, "stopping", &name(&pod.metadata));
-            self.gone(pod, self.within_deadline(end_window(pod)), follower).await?;
+            self.gone(pod, end_window(pod), follower).await?;
         }
         Ok(())
     }
 
-    /// Takes away a pod whose start did not come to its end. That the call's own time has passed is no reason to leave it.
+    /// Takes away a pod whose start did not come to its end.
     pub(crate) async fn take_away(&self, pod: &Pod, follower: &mut Follower) -> Result<(), Error> {
         self.delete(pod).await.map_err(error::unchanged)?;
         self.gone(pod, end_window(pod), follower).await

@@ -15,6 +15,7 @@ use crate::call::name;
 use crate::digest::template_digest;
 use crate::objects::{workload_of_pod, workload_of_record};
 use crate::observe::Objects;
+use crate::record::{Revision, pod_revision};
 use crate::sight;
 
 /// The parts of a policy, each a question of its own: whom it selects, for which direction it speaks, what it lets in and out.
@@ -85,7 +86,17 @@ impl Objects<'_> {
                 drift.push(format!("workload {workload:?} runs without its Service, so nothing reaches it by name"));
             }
             drift.extend(unlabelled(pod));
+            drift.extend(self.unselected(workload, pod));
         }
+    }
+
+    /// A start or a stop that was cut short leaves the record at a revision that is not the running pod's.
+    fn unselected(&self, workload: &str, pod: &Pod) -> Option<String> {
+        let record = self.records.iter().find(|record| workload_of_record(record) == Some(workload))?;
+        let (named, has) = (Revision::of(&record.metadata)?, pod_revision(pod)?);
+        (sight::is_running(pod, false) && named != has).then(|| {
+            format!("workload {workload:?} runs by a start that its Service no longer selects, so nothing reaches it by name")
+        })
     }
 
     fn records_drift(&self, drift: &mut Vec<String>) {
@@ -244,6 +255,13 @@ mod tests {
         assert!(drift[0].contains("\"open\" was not made by Pando") && drift[1].contains("is missing"), "{drift:?}");
     }
 
+    /// The change with the app's container running.
+    fn running(change: &Value) -> Value {
+        let mut running = state("Running", &json!({"running": {"startedAt": "2026-01-01T00:00:00Z"}}));
+        json_patch::merge(&mut running, change);
+        running
+    }
+
     #[test]
     fn records_and_pods_that_do_not_fit_are_told() {
         let (app, settings, cluster) = (app(), settings(), cluster());
@@ -272,6 +290,12 @@ mod tests {
             ("an old template", vec![record("web", "4")], vec![pod("4", &json!({}))], "outdated_template"),
             ("no record", vec![], vec![pod("4", &current)], "without its Service"),
             ("a record that selects another", vec![crooked], vec![pod("4", &current)], "does not select"),
+            (
+                "a start that was cut short",
+                vec![record("web", "5")],
+                vec![pod("4", &running(&current))],
+                "no longer selects",
+            ),
             ("a lost label", vec![record("web", "4")], vec![unlabelled], "has lost its label pando.dev/workload"),
         ] {
             let drift = told(records, pods);

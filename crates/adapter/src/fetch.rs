@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use pando_api::{Error, ReasonKind};
 use pando_cluster::names::{label, object, role};
-use pando_cluster::{Env, budget};
+use pando_cluster::{Env, Failure, budget};
 
 use crate::call::{Begun, Call, name};
 use crate::error::unchanged;
@@ -47,11 +47,13 @@ pub(crate) async fn image(call: &Call<'_>, template: &Template<'_>, old: &Pod) -
     };
     let pod = match made {
         Ok(pod) => pod,
-        // No room even for this, or a rule against it: the start itself will tell.
-        Err(error) => {
+        // No room even for this: the start, in the place of what runs, will tell.
+        Err(error) if matches!(error.failure, Failure::QuotaExceeded(_)) => {
             tracing::warn!(app = %call.app, error = &error as &dyn std::error::Error, "image not pulled ahead");
             return Ok(true);
         }
+        // Whatever refuses this pod refuses its successor too, or could not be asked.
+        Err(error) => return Err(left_running(unchanged(error))),
     };
     // Begun only now: what is listed from here on holds the pod, or it is gone.
     let mut follower = call.follow(Followed::Pod(name(&pod.metadata))).await?;
@@ -59,11 +61,7 @@ pub(crate) async fn image(call: &Call<'_>, template: &Template<'_>, old: &Pod) -
     call.delete(&pod).await.map_err(unchanged)?;
     call.finish(&begun);
     match end {
-        End::Failed { kind, error, pod } if is_about_the_image(kind, &pod) => {
-            let mut error = *error;
-            error.message = format!("{}; the version before it was left running", error.message);
-            Err(error)
-        }
+        End::Failed { kind, error, pod } if is_about_the_image(kind, &pod) => Err(left_running(*error)),
         End::Failed { kind, error, .. } if kind != ReasonKind::StartError => {
             tracing::warn!(app = %call.app, error = &*error as &dyn std::error::Error, "image not pulled ahead");
             Ok(true)
@@ -71,6 +69,12 @@ pub(crate) async fn image(call: &Call<'_>, template: &Template<'_>, old: &Pod) -
         End::Failed { .. } | End::Running(_) | End::Ended { .. } => Ok(true),
         End::Taken => Ok(false),
     }
+}
+
+/// The error, with the good news.
+fn left_running(mut error: Error) -> Error {
+    error.message.push_str("; the version before it was left running");
+    error
 }
 
 /// Whether the pull failed by the image: it cannot be had, or it takes too long. What keeps a pod from its sandbox comes before it.

@@ -14,8 +14,8 @@ use crate::objects::{workload_of_pod, workload_of_record};
 use crate::plan::Plan;
 use crate::sight;
 
-/// Ends the workloads that left the plan, and pulls that a caller left behind.
-pub(crate) async fn remove_workloads(call: &Call<'_>, plan: &Plan, ground: &Ground) -> Result<(), Error> {
+/// Ends the workloads that left the plan, and pulls that a caller left behind. Answers whether there were such workloads.
+pub(crate) async fn remove_workloads(call: &Call<'_>, plan: &Plan, ground: &Ground) -> Result<bool, Error> {
     for pull in ground.pods.iter().filter(|pod| is_pull(pod) && !sight::is_going(pod)) {
         call.delete(pull).await.map_err(unchanged)?;
     }
@@ -23,8 +23,9 @@ pub(crate) async fn remove_workloads(call: &Call<'_>, plan: &Plan, ground: &Grou
     let by_record = ground.records.iter().filter_map(workload_of_record);
     let by_pod = ground.pods.iter().filter_map(workload_of_pod);
     let left: BTreeSet<&str> = by_record.chain(by_pod).filter(has_left).collect();
+    let any = !left.is_empty();
     futures::future::try_join_all(left.into_iter().map(|workload| remove(call, workload, ground))).await?;
-    Ok(())
+    Ok(any)
 }
 
 async fn remove(call: &Call<'_>, workload: &str, ground: &Ground) -> Result<(), Error> {

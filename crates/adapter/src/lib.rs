@@ -192,7 +192,9 @@ impl Shared {
         let written = call.take_written();
         match result {
             Ok(workloads) => {
-                tracing::info!(app = %plan.app, request_id = context.request_id, written = written.len(), ?workloads, "bundle applied");
+                // By name only: an outcome may hold the end of an app's log.
+                let names: Vec<_> = workloads.iter().map(|workload| &*workload.workload).collect();
+                tracing::info!(app = %plan.app, request_id = context.request_id, written = written.len(), workloads = names.join(","), "bundle applied");
                 Ok(ApplyResult { handle: plan.app.name(), workloads, written })
             }
             Err(error) => Err(error.detail("written", written)),

@@ -103,10 +103,19 @@ pub(crate) fn env_secret_name(workload: &str) -> String {
     format!("pando-env-{workload}")
 }
 
-/// The environment of a workload (S-29), with the key of its digest. Exists also for an empty environment.
-pub(crate) fn env_secret(app: &AppNamespace, workload: &Workload, key: &EnvKey) -> Secret {
+/// This adapter made the Secret.
+pub(crate) const ENV_MADE: &str = "made";
+/// It was there, and held the plan's environment.
+pub(crate) const ENV_SAME: &str = "same";
+/// It was there, and held another one.
+pub(crate) const ENV_OTHER: &str = "other";
+
+/// The environment of a workload (S-29), with the key of its digest, and what it was before this adapter wrote to it. Exists also
+/// for an empty environment.
+pub(crate) fn env_secret(app: &AppNamespace, workload: &Workload, key: &EnvKey, before: &str) -> Secret {
     let mut metadata = workload_meta(app, &workload.name, env_secret_name(&workload.name));
-    metadata.annotations = Some([(annotation::ENV_DIGEST_KEY.to_owned(), key.encode())].into());
+    let notes = [(annotation::ENV_DIGEST_KEY, key.encode()), (annotation::ENV_BEFORE, before.to_owned())];
+    metadata.annotations = Some(notes.map(|(key, value)| (key.to_owned(), value)).into());
     let data = workload.env.iter().map(|(key, value)| (key.clone(), ByteString(value.expose().as_bytes().to_vec())));
     Secret { metadata, data: Some(data.collect()), type_: Some("Opaque".to_owned()), ..Secret::default() }
 }

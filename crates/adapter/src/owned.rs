@@ -36,11 +36,12 @@ impl Leash {
                 None => std::future::pending().await,
             }
         });
-        match select(Box::pin(work), select(&mut self.caller, overdue)).await {
-            Either::Left((done, _)) => Ok(done),
+        // Asked first, so that a call whose caller went while it waited for its turn begins nothing.
+        match select(select(&mut self.caller, overdue), Box::pin(work)).await {
+            Either::Right((done, _)) => Ok(done),
             // The caller's end never sends: it is only ever dropped.
-            Either::Right((Either::Left(_), _)) => Err(GivenUp::Dropped),
-            Either::Right((Either::Right(_), _)) => Err(GivenUp::Overdue),
+            Either::Left((Either::Left(_), _)) => Err(GivenUp::Dropped),
+            Either::Left((Either::Right(_), _)) => Err(GivenUp::Overdue),
         }
     }
 }

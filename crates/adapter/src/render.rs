@@ -31,7 +31,7 @@ pub(crate) fn render(settings: &Settings, plan: &Plan) -> Vec<Object> {
     rendered
         .extend(plan.volumes.iter().map(|volume| pando_storage::claim(app, volume, &settings.storage).into_object()));
     for workload in &plan.workloads {
-        let mut secret = objects::env_secret(app, workload, &key);
+        let mut secret = objects::env_secret(app, workload, &key, objects::ENV_MADE);
         secret.metadata.annotations.get_or_insert_default().remove(annotation::ENV_DIGEST_KEY);
         rendered.push(secret.into_object());
         rendered.extend(objects::files(app, workload).map(Resource::into_object));

@@ -45,15 +45,18 @@ impl<'a, 'c> Keeping<'a, 'c> {
         Ok(keeping)
     }
 
-    /// Keeps whatever is bound, as far as is known. What could not be kept stays open.
+    /// Keeps whatever is bound, as far as is known. What could not be kept stays open, and keeps no other from it.
     async fn keep_bound(&mut self) -> Result<(), Error> {
         let bound: Vec<PersistentVolumeClaim> =
             self.open.values().filter(|claim| bound_volume(claim).is_some()).cloned().collect();
+        let mut failed = Ok(());
         for claim in bound {
-            keep(self.call, &claim).await?;
-            self.open.remove(&name(&claim.metadata));
+            match keep(self.call, &claim).await {
+                Ok(()) => drop(self.open.remove(&name(&claim.metadata))),
+                Err(error) => failed = failed.and(Err(error)),
+            }
         }
-        Ok(())
+        failed
     }
 
     fn waits(&self) -> bool {

@@ -56,7 +56,10 @@ pub(crate) async fn follow(call: &Call<'_>, workload: &str, follower: &mut Follo
             Sight::Running => return End::Running(Box::new(last)),
             Sight::Ended { exit_code, reason } => match reason {
                 Some(reason) if !is_apps_own(reason.kind) => return watched.failed(call, last, reason),
-                reason => return End::Ended { pod: Box::new(last), exit_code, reason },
+                reason => {
+                    let reason = reason.map(|reason| Reason { sentence: call.redact(&reason.sentence), ..reason });
+                    return End::Ended { pod: Box::new(last), exit_code, reason };
+                }
             },
             Sight::Gated | Sight::Coming { .. } => {}
         }
@@ -155,11 +158,15 @@ pub(crate) async fn log_tail(call: &Call<'_>, pod: &Pod) -> Option<String> {
                 log.drain(..log.len() - limit);
             }
         }
-        let tail = log.len().saturating_sub(usize::try_from(LOG_TAIL).unwrap_or(usize::MAX));
-        Some(String::from_utf8_lossy(&log[tail..]).into_owned())
+        Some(String::from_utf8_lossy(&log).into_owned())
     };
     let log = call.env.timeout(budget::READ, read).await.ok().flatten().filter(|log| !log.is_empty())?;
-    Some(call.redact(&log))
+    // First without secrets, then shorter: half a secret is one too.
+    let log = call.redact(&log);
+    let end = usize::try_from(LOG_TAIL).unwrap_or(usize::MAX);
+    let cut = log.len().saturating_sub(end);
+    let from = (cut..=log.len()).find(|at| log.is_char_boundary(*at)).unwrap_or(cut);
+    Some(log[from..].to_owned())
 }
 
 /// Ends that are the app's own doing: an outcome, not an error.
@@ -289,6 +296,8 @@ impl Watched {
     }
 
     fn failed(&self, call: &Call<'_>, pod: Pod, reason: Reason) -> End {
+        // Kubelets and schedulers quote what they were given.
+        let reason = Reason { sentence: call.redact(&reason.sentence), ..reason };
         let limited = self.trouble.as_ref().is_some_and(|it| matches!(it.trouble.patience, Patience::RateLimit(_)));
         let code = match reason.kind {
             ReasonKind::Scheduling => Code::CapacityWouldOversubscribe,
@@ -297,12 +306,15 @@ impl Watched {
         };
         let error = Error::new(
             code,
-            format!("workload {:?} of {} did not start: {}", self.workload, call.app, reason.sentence),
+            format!(
+                "workload {:?} of {} did not start: {}{}",
+                self.workload,
+                call.app,
+                reason.sentence,
+                asked(&pod, reason.kind)
+            ),
         );
-        let error = match remedy(reason.kind, limited) {
-            Some(remedy) => error.remedy(remedy),
-            None => error,
-        };
+        let error = error.remedy(remedy(reason.kind, limited));
         let error = Box::new(error.detail("reason", &reason).detail("node", sight::node(&pod)));
         End::Failed { pod: Box::new(pod), kind: reason.kind, error }
     }
@@ -323,8 +335,20 @@ const fn sterner(now: Patience, before: Patience) -> Patience {
     }
 }
 
-fn remedy(kind: ReasonKind, limited: bool) -> Option<&'static str> {
-    Some(match kind {
+/// What of the cluster's room was asked for, where there is none.
+fn asked(pod: &Pod, kind: ReasonKind) -> String {
+    let containers = pod.spec.iter().flat_map(|spec| &spec.containers).filter(|container| container.name == APP);
+    let requests = containers.filter_map(|container| container.resources.as_ref()?.requests.as_ref()).flatten();
+    let amounts: Vec<_> = requests.map(|(resource, amount)| format!("{resource} {}", amount.0)).collect();
+    match (kind, amounts.as_slice()) {
+        (ReasonKind::Scheduling, []) => " (it asks for no set amount)".to_owned(),
+        (ReasonKind::Scheduling, amounts) => format!(" (it asks for {})", amounts.join(", ")),
+        _ => String::new(),
+    }
+}
+
+fn remedy(kind: ReasonKind, limited: bool) -> &'static str {
+    match kind {
         ReasonKind::Image if limited => "wait until the registry takes pulls again, or pull with credentials",
         ReasonKind::Image => "check the image's name and tag, and that the cluster's nodes may pull it",
         ReasonKind::Scheduling => "free room, add a node, or ask for less",
@@ -336,10 +360,10 @@ fn remedy(kind: ReasonKind, limited: bool) -> Option<&'static str> {
         ReasonKind::Evicted | ReasonKind::Placement | ReasonKind::NodeLost | ReasonKind::NodeShutdown => {
             "apply again: the cluster may place it on another node"
         }
-        ReasonKind::Mount
-        | ReasonKind::OutOfMemory
-        | ReasonKind::Killed
-        | ReasonKind::Vanished
-        | ReasonKind::Unknown => return None,
-    })
+        ReasonKind::Mount => "check that node and its storage driver; an apply tries again",
+        ReasonKind::OutOfMemory | ReasonKind::Killed => "give the workload more memory",
+        ReasonKind::Vanished | ReasonKind::Unknown => {
+            "look at the node that it was placed on; start_timeout_seconds gives a slow start longer"
+        }
+    }
 }

@@ -39,6 +39,8 @@ pub mod annotation {
     pub const TEMPLATE_DIGEST: &str = "pando.dev/template-digest";
     /// The key of the environment's digest, on the environment's Secret.
     pub const ENV_DIGEST_KEY: &str = "pando.dev/env-digest-key";
+    /// What the environment's Secret was before this adapter wrote to it: a pod of the adapter before runs by that.
+    pub const ENV_BEFORE: &str = "pando.dev/env-before";
     /// The exact id of the volume that a claim is.
     pub const VOLUME_ID: &str = "pando.dev/volume-id";
     /// What people call the volume that a claim is.

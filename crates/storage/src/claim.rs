@@ -59,15 +59,22 @@ pub fn claim(app: &AppNamespace, volume: &Volume, storage: &Storage) -> Persiste
     }
 }
 
-/// What `desired` asks of the claim that is there: all but what Kubernetes lets nobody change, and never less room than it has.
+/// What `volume` asks of the claim that is there: all but what Kubernetes lets nobody change, and never less room than it has. A
+/// volume that names no size has the one that it got: the installation's default is for new ones.
 #[must_use]
-pub fn beside(live: &PersistentVolumeClaim, mut desired: PersistentVolumeClaim) -> PersistentVolumeClaim {
+pub fn beside(
+    live: &PersistentVolumeClaim,
+    app: &AppNamespace,
+    volume: &Volume,
+    storage: &Storage,
+) -> PersistentVolumeClaim {
+    let mut desired = claim(app, volume, storage);
     let request = |claim: &PersistentVolumeClaim| {
         claim.spec.as_ref()?.resources.as_ref()?.requests.as_ref()?.get("storage").cloned()
     };
     let size = |amount: &Option<Amount>| amount.as_ref().and_then(|amount| amount.0.parse::<Quantity>().ok());
     let (has, wants) = (request(live), request(&desired));
-    let grows = size(&wants) > size(&has);
+    let grows = volume.size_bytes.is_some() && size(&wants) > size(&has);
     desired.spec = grows.then(|| PersistentVolumeClaimSpec {
         resources: desired.spec.take().and_then(|spec| spec.resources),
         ..PersistentVolumeClaimSpec::default()
@@ -102,14 +109,20 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_that_is_there_grows_and_never_shrinks() {
-        let read = |claim: Value| serde_json::from_value::<PersistentVolumeClaim>(claim).expect("a claim");
-        let live = read(made(Some(2 << 30), &STORAGE));
-        for (wanted, asked) in [(1_u64 << 30, Value::Null), (2 << 30, Value::Null), (3 << 30, json!("3221225472"))] {
-            let beside =
-                beside(&live, read(made(Some(wanted), &Storage { class: Some("other".to_owned()), ..STORAGE })));
-            let beside = serde_json::to_value(beside).expect("JSON");
-            assert_eq!(beside.pointer("/spec/resources/requests/storage").unwrap_or(&Value::Null), &asked);
+    fn a_claim_that_is_there_grows_where_it_is_asked_to_and_never_shrinks() {
+        let app = AppNamespace::of("app_01HQ8ABC", &[]);
+        let volume = |size_bytes| Volume { id: "vol_01HQ8XYZ".to_owned(), name: "data".to_owned(), size_bytes };
+        let live = claim(&app, &volume(Some(2 << 30)), &STORAGE);
+        let other = Storage { class: Some("other".to_owned()), ..STORAGE };
+        for (wanted, asked) in [
+            (Some(1_u64 << 30), Value::Null),
+            (Some(2 << 30), Value::Null),
+            (Some(3 << 30), json!("3221225472")),
+            (None, Value::Null),
+        ] {
+            let beside = serde_json::to_value(beside(&live, &app, &volume(wanted), &other)).expect("JSON");
+            let request = beside.pointer("/spec/resources/requests/storage").unwrap_or(&Value::Null);
+            assert_eq!(request, &asked, "{wanted:?}");
             assert_eq!(beside.pointer("/spec/storageClassName"), None, "nobody can change it");
         }
     }

@@ -31,7 +31,7 @@ pub(super) struct Environment {
     pub(super) key: EnvKey,
     /// The key had to be drawn anew in a namespace that was there.
     pub(super) key_lost: bool,
-    /// It held exactly the plan's values before.
+    /// It held exactly the plan's values when this adapter first found it.
     pub(super) same: bool,
 }
 
@@ -72,7 +72,7 @@ async fn environment(
 ) -> Result<Environment, Error> {
     if live.is_none() {
         let key = EnvKey::random(call.env);
-        match call.create(&objects::env_secret(call.app, workload, &key)).await {
+        match call.create(&objects::env_secret(call.app, workload, &key, objects::ENV_MADE)).await {
             Ok(_) => return Ok(Environment { key, key_lost: !fresh, same: false }),
             // Another caller was quicker: its key counts, or each would take the other's pod for another plan's.
             Err(error) if error.is_already_exists() => {}
@@ -84,9 +84,13 @@ async fn environment(
         live.as_ref().and_then(|secret| EnvKey::parse(annotation_value(&secret.metadata, annotation::ENV_DIGEST_KEY)?));
     let key_lost = kept.is_none();
     let key = kept.unwrap_or_else(|| EnvKey::random(call.env));
-    let same = live.as_ref().is_some_and(|secret| holds(secret, workload));
+    let holds = live.as_ref().is_some_and(|secret| holds(secret, workload));
+    let noted = live.as_ref().and_then(|secret| annotation_value(&secret.metadata, annotation::ENV_BEFORE));
+    // Noted with the first write of ours: a later call finds the plan's values there whatever the adapter before had put there.
+    let before = noted.unwrap_or(if holds { objects::ENV_SAME } else { objects::ENV_OTHER }).to_owned();
     let known = live.map_or(Known::Absent, |live| Known::Live(Box::new(live)));
-    call.ensure(&objects::env_secret(call.app, workload, &key), known).await.map_err(not_made)?;
+    call.ensure(&objects::env_secret(call.app, workload, &key, &before), known).await.map_err(not_made)?;
+    let same = holds && before == objects::ENV_SAME;
     Ok(Environment { key, key_lost, same })
 }
 
@@ -142,16 +146,16 @@ async fn claim(
     volume: &Volume,
     live: Option<PersistentVolumeClaim>,
 ) -> Result<PersistentVolumeClaim, Error> {
-    let desired = pando_storage::claim(call.app, volume, &call.settings.storage);
     let was_there = live.is_some();
+    let storage = &call.settings.storage;
     let (desired, known) = match live {
-        None => (desired, Known::Absent),
-        Some(live) => (pando_storage::beside(&live, desired), Known::Live(Box::new(live))),
+        None => (pando_storage::claim(call.app, volume, storage), Known::Absent),
+        Some(live) => (pando_storage::beside(&live, call.app, volume, storage), Known::Live(Box::new(live))),
     };
     match call.ensure(&desired, known).await {
         Ok(made) => Ok(made.object),
         Err(ConvergeError::Cluster(error))
-            if was_there && matches!(error.failure, Failure::Invalid { .. } | Failure::Forbidden { .. }) =>
+            if was_there && matches!(error.failure, Failure::Invalid { .. } | Failure::Refused(_)) =>
         {
             Err(not_grown(volume, unchanged(error)))
         }

@@ -31,7 +31,7 @@ impl Starter<'_> {
         let desired = pod(&self.template, revision);
         let begun = Begun::Start(self.workload().to_owned(), revision);
         let made = if fresh {
-            self.create_alone(&desired, begun).await
+            self.create_alone(&desired, begun.clone()).await
         } else {
             // The old pod's object is gone before the new one exists.
             let mut follower = self.call.follow(self.followed()).await?;
@@ -39,12 +39,16 @@ impl Starter<'_> {
                 return Ok(Tried::Overtaken);
             }
             self.end_older(&mut follower, revision).await?;
-            self.call.begin(begun);
+            self.call.begin(begun.clone());
             self.call.create(&desired).await.map(|made| (follower, made))
         };
         let (mut follower, made) = match made {
             Ok(made) => made,
-            Err(error) if error.is_already_exists() => return Ok(Tried::Overtaken),
+            // Another caller's, by now.
+            Err(error) if error.is_already_exists() => {
+                self.call.finish(&begun);
+                return Ok(Tried::Overtaken);
+            }
             // The pods of callers that met each other count until they are gone; a pod alone always fits.
             Err(error) if is_our_quotas(&error) && self.has_others(revision).await? => return Ok(Tried::Overtaken),
             Err(error) => return Err(refused(error)),

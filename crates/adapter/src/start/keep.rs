@@ -33,6 +33,8 @@ impl Starter<'_> {
             return Ok(self.settled(Outcome::Unchanged, None, pod.clone()));
         }
         let mut follower = self.call.follow(self.followed()).await?;
+        // Until this one runs, the log of one that ended stays.
+        let others: Vec<Pod> = others.into_iter().filter(|other| running || !sight::has_ended(other)).collect();
         self.call.end(&others, &mut follower).await?;
         if running {
             return Ok(self.settled(Outcome::Unchanged, None, pod.clone()));

@@ -20,7 +20,7 @@ use crate::adopt::Adoption;
 use crate::call::Call;
 use crate::follow::Followed;
 use crate::ground::Standing;
-use crate::pod::{Template, image_of, pod_name};
+use crate::pod::{Template, image_of, pod_name, pull_policy};
 use crate::record::{Before, Revision, Seen, Step, Wanted, decide, is_after};
 use crate::wait::{self, Dependency};
 use crate::{fetch, objects, sight};
@@ -52,7 +52,8 @@ impl Starter<'_> {
         &self.template.workload.name
     }
 
-    /// Makes the workload run, unless it does already. `records` and `pods` are the namespace's, listed a moment ago.
+    /// Makes the workload run, unless it does already. `records` and `pods` are the namespace's: what is to be
+    /// ended or begun by them is read again.
     pub(crate) async fn settle(&self, mut records: Vec<Service>, mut pods: Vec<Pod>) -> Result<Settled, Error> {
         let mut raised = self.standing.raised;
         let (mut listed, mut prepared, mut patient) = (raised.is_some(), false, true);
@@ -129,15 +130,21 @@ impl Starter<'_> {
     async fn prepare(&self, own: &[Pod]) -> Result<Preparation, Error> {
         let waits = self.dependencies.iter().any(Dependency::is_to_be_waited_for);
         let unready = wait::for_dependencies(self.call, self.workload(), &self.dependencies).await;
-        self.in_time(&unready)?;
-        let image = self.template.workload.image.as_str();
-        let old = own.iter().find(|pod| sight::is_running(pod, false) && image_of(pod) != Some(image));
+        let running = own.iter().find(|pod| sight::is_running(pod, false));
+        self.in_time(running, &unready)?;
+        let old = running.filter(|pod| self.needs_its_image(pod));
         let is_done = match old {
             Some(old) => fetch::image(self.call, &self.template, old).await?,
             None => true,
         };
-        self.in_time(&[])?;
+        self.in_time(running, &[])?;
         Ok(Preparation { unready, took_time: waits || old.is_some(), is_done })
+    }
+
+    /// Whether the workload's image may not be on the node where `old` runs, or is asked for there at every start.
+    fn needs_its_image(&self, old: &Pod) -> bool {
+        let workload = self.template.workload;
+        image_of(old) != Some(workload.image.as_str()) || pull_policy(workload) == "Always"
     }
 
     /// Whether another caller's later start of the workload shows within the time that a start half-way takes.
@@ -151,9 +158,11 @@ impl Starter<'_> {
         Ok(self.call.env.timeout(RIVAL, coming).await.is_ok())
     }
 
-    /// Nothing is begun, and what runs is not ended, when the caller's time has passed.
-    fn in_time(&self, unready: &[String]) -> Result<(), Error> {
-        if self.call.time_left() != Some(Duration::ZERO) {
+    /// Nothing is begun when the caller's time has passed, and what runs is not ended when there is not the time to see it end and
+    /// another one begin.
+    fn in_time(&self, running: Option<&Pod>, unready: &[String]) -> Result<(), Error> {
+        let needed = running.map_or(Duration::ZERO, sight::grace);
+        if self.call.time_left().is_none_or(|left| left > needed) {
             return Ok(());
         }
         let (workload, app) = (self.workload(), self.call.app);
@@ -161,7 +170,8 @@ impl Starter<'_> {
             [] => String::new(),
             unready => format!(": it waited for {} to be ready", unready.join(", ")),
         };
-        let message = format!("workload {workload:?} of {app} was not started by the deadline of its apply{waited}");
+        let message =
+            format!("workload {workload:?} of {app} could not be started by the deadline of its apply{waited}");
         Err(Error::new(Code::AdapterFailed, message).remedy("apply again, with a later deadline"))
     }
 
