@@ -124,7 +124,7 @@ impl Fault {
     /// When a late call is carried out that its caller just gave up.
     pub(super) const SOON: Duration = Duration::from_millis(35_050);
     /// When a late call is carried out that everybody has forgotten.
-    pub(super) const LONG: Duration = Duration::from_secs(120);
+    pub(super) const LONG: Duration = Duration::from_mins(2);
     /// When a dead caller's call is carried out.
     pub(super) const IN_FLIGHT: Duration = Duration::from_millis(700);
     /// How long an outage lasts.

@@ -54,7 +54,7 @@ impl Play<'_> {
         }
         if let Some(dropped) = ends.iter().find(|ended| matches!(ended.end, End::Dropped)) {
             // Half of them are mended at once, beside the undoing.
-            if self.number() % 2 == 0 {
+            if self.number().is_multiple_of(2) {
                 self.judge_undone(world, dropped).await;
             }
             return;

@@ -89,10 +89,9 @@ impl Bug {
     /// The invariants it breaks, by how their lines begin; one of them must be told.
     pub(super) const fn breaks(self) -> &'static [&'static str] {
         match self {
-            Self::ReadsOldRecords => &["two pods", "I-09", "I-20"],
+            Self::ReadsOldRecords | Self::LeavesPods => &["two pods", "I-09", "I-20"],
             Self::PatchesBlindly => &["I-05"],
             Self::DeletesByName => &["I-22"],
-            Self::LeavesPods => &["two pods", "I-09", "I-20"],
             Self::StartsUngated => &["two pods", "I-09", "I-22"],
             Self::KillsAtOnce => &["S-83"],
             Self::TellsSecrets => &["I-06"],
@@ -157,7 +156,7 @@ impl Planted {
                 let runs = runs.into_iter().any(|app| app.state.as_ref().is_some_and(|state| state.running.is_some()));
                 let conditions = pod.status.iter_mut().flat_map(|status| status.conditions.iter_mut().flatten());
                 for condition in conditions.filter(|condition| runs && condition.type_ == "Ready") {
-                    condition.status = "True".to_owned();
+                    "True".clone_into(&mut condition.status);
                 }
             }
             Bug::AdoptsAnything if label_value(&pod.metadata, label::REVISION).is_none() => {
