@@ -86,7 +86,7 @@ const KILLS: u32 = 30;
 fn a_moment(env: &Env) -> Duration {
     let mut random = [0; 2];
     env.random.fill(&mut random);
-    Duration::from_millis(u64::from(u16::from_le_bytes(random)) * 8000 / u64::from(u16::MAX))
+    Duration::from_millis(u64::from(u16::from_le_bytes(random)) * 10_000 / u64::from(u16::MAX))
 }
 
 pub(super) async fn a_command_line_that_is_killed_at_any_moment_leaves_what_the_next_apply_ends(bed: &dyn Bed) {
@@ -122,6 +122,8 @@ pub(super) async fn a_command_line_that_is_killed_at_any_moment_leaves_what_the_
     assert!(pods.len() == 2 && !pods.iter().any(is_gated), "nothing of the dead is left: {pods:?}");
     assert_eq!(app.apply(&last).await.written, Vec::<Written>::new());
     let moments = history.until_now(&app).await;
+    let begun = moments.ever(|pod| is_of(pod, "web") || is_of(pod, "db")).len();
+    assert!(begun > 5, "the dead had begun something: {begun}");
     for workload in ["web", "db"] {
         assert_eq!(moments.most(|pod| is_of(pod, workload) && may_run(pod)), 1, "{workload}: never two that may run");
     }
