@@ -87,7 +87,8 @@ async fn environment(
     let holds = live.as_ref().is_some_and(|secret| holds(secret, workload));
     let noted = live.as_ref().and_then(|secret| annotation_value(&secret.metadata, annotation::ENV_BEFORE));
     // Noted with the first write of ours: a later call finds the plan's values there whatever the adapter before had put there.
-    let before = noted.unwrap_or(if holds { objects::ENV_SAME } else { objects::ENV_OTHER }).to_owned();
+    let found = if holds { objects::ENV_SAME } else { objects::ENV_OTHER };
+    let before = noted.unwrap_or(if live.is_some() { found } else { objects::ENV_MADE }).to_owned();
     let known = live.map_or(Known::Absent, |live| Known::Live(Box::new(live)));
     call.ensure(&objects::env_secret(call.app, workload, &key, &before), known).await.map_err(not_made)?;
     let same = holds && before == objects::ENV_SAME;

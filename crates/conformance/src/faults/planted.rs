@@ -218,7 +218,8 @@ impl Cluster for Planted {
                 return Ok(object);
             }
             (Bug::PullsLate, Object::Pod(pod)) if label_value(&pod.metadata, label::ROLE) == Some(role::PULL) => {
-                let failure = Failure::Refused("planted".to_owned());
+                // Taken for a want of room.
+                let failure = Failure::QuotaExceeded("planted".to_owned());
                 return Err(ClusterError::new("create", object.key(), failure));
             }
             (Bug::TellsSecrets, Object::Secret(secret)) => {
