@@ -10,10 +10,11 @@ use k8s_openapi::api::core::v1::Toleration;
 use pando_api::{Code, Error, Problem};
 use pando_network::{Dns, NetworkConfig, Proxy};
 use pando_storage::Storage;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::dns_label;
 use crate::image::Image;
+use crate::schema;
 
 /// What an adapter is told about the installation, checked.
 #[derive(Clone, Debug)]
@@ -82,7 +83,7 @@ impl Settings {
             };
             return Err(Error::invalid(Code::ValidInvalid, "the configuration", &[problem]));
         };
-        let mut reader = Reader { map: map.clone(), known: Vec::new(), problems: Vec::new() };
+        let mut reader = Reader { map: map.clone(), ..Reader::default() };
         let settings = reader.settings();
         reader.refuse_unknown();
         if reader.problems.is_empty() {
@@ -90,6 +91,15 @@ impl Settings {
         } else {
             Err(Error::invalid(Code::ValidInvalid, "the configuration", &reader.problems))
         }
+    }
+
+    /// The JSON Schema of the configuration: the form of every key, its default, and what it is for.
+    pub fn schema() -> Value {
+        // What may be the most at once depends on the rate: here any rate may be meant.
+        let map = Map::from_iter([("api_qps".to_owned(), Value::from(1))]);
+        let mut reader = Reader { map, ..Reader::default() };
+        reader.settings();
+        schema::of(reader.forms)
     }
 
     /// Namespaces of Pando itself, which no app may get.
@@ -115,10 +125,13 @@ const NOT_BUILT: &[&str] = &[
 const RANGES: &str = "write one or several ranges, comma-separated, e.g. 10.244.0.0/16,fd00:10:244::/56";
 
 /// Takes keys out of the configuration and notes what is wrong with them.
+#[derive(Default)]
 struct Reader {
     map: Map<String, Value>,
     known: Vec<&'static str>,
     problems: Vec<Problem>,
+    /// The form of every key, as it is asked for.
+    forms: BTreeMap<&'static str, Value>,
 }
 
 impl Reader {
@@ -203,6 +216,7 @@ impl Reader {
     }
 
     fn optional_text(&mut self, key: &'static str) -> Option<String> {
+        self.forms.insert(key, json!({"type": ["string", "null"]}));
         match self.take(key)? {
             Value::String(text) if !text.trim().is_empty() => Some(text),
             Value::String(_) => None,
@@ -214,7 +228,9 @@ impl Reader {
     }
 
     fn text(&mut self, key: &'static str, default: &str) -> String {
-        self.optional_text(key).unwrap_or_else(|| default.to_owned())
+        let text = self.optional_text(key).unwrap_or_else(|| default.to_owned());
+        self.forms.insert(key, json!({"type": ["string", "null"], "default": default}));
+        text
     }
 
     fn label(&mut self, key: &'static str, default: &str) -> String {
@@ -243,6 +259,7 @@ impl Reader {
     }
 
     fn flag(&mut self, key: &'static str, default: bool) -> bool {
+        self.forms.insert(key, json!({"type": ["boolean", "null"], "default": default}));
         match self.take(key) {
             None => default,
             Some(Value::Bool(flag)) => flag,
@@ -259,11 +276,14 @@ impl Reader {
     }
 
     fn number(&mut self, key: &'static str, default: u32, allowed: RangeInclusive<u32>) -> u32 {
+        let (least, most) = (allowed.start(), allowed.end());
+        let form = json!({"type": ["integer", "null"], "minimum": least, "maximum": most, "default": default});
+        self.forms.insert(key, form);
         let Some(value) = self.take(key) else { return default };
         match value.as_u64().and_then(|number| u32::try_from(number).ok()) {
             Some(number) if allowed.contains(&number) => number,
             _ => {
-                let remedy = format!("write a whole number from {} to {}", allowed.start(), allowed.end());
+                let remedy = format!("write a whole number from {least} to {most}");
                 self.refuse(key, &value.to_string(), "is out of range", remedy);
                 default
             }
@@ -271,6 +291,8 @@ impl Reader {
     }
 
     fn bytes(&mut self, key: &'static str, default: u64) -> u64 {
+        let form = json!({"type": ["integer", "null"], "minimum": 1, "maximum": i64::MAX, "default": default});
+        self.forms.insert(key, form);
         let Some(value) = self.take(key) else { return default };
         let bytes = value.as_u64().filter(|bytes| *bytes > 0 && i64::try_from(*bytes).is_ok());
         bytes.unwrap_or_else(|| {
@@ -286,6 +308,7 @@ impl Reader {
 
     fn required_ranges(&mut self, key: &'static str, example: &str, command: &str) -> Vec<IpNet> {
         if self.map.get(key).is_none_or(Value::is_null) {
+            self.forms.insert(key, json!({"type": "string", "examples": [example]}));
             self.known.push(key);
             let remedy = format!("write the cluster's own, e.g. {example:?}; `{command}` shows it");
             self.refuse(key, "", "is missing", remedy);

@@ -45,6 +45,11 @@ impl PlanDigest {
         }
     }
 
+    /// Whether the two agree in the environment and what the files say; only digests under one key can.
+    pub(crate) fn agrees_on_env(&self, other: &Self) -> bool {
+        self.env == other.env
+    }
+
     /// Whether the two agree in all but the environment, which cannot be compared once its key is lost.
     pub(crate) fn agrees_but_for_env(&self, other: &Self) -> bool {
         self.plain == other.plain

@@ -17,12 +17,19 @@ use crate::call::{Begun, Call, name};
 use crate::error::unchanged;
 use crate::follow::Followed;
 use crate::objects::workload_meta;
-use crate::pod::{APP, Template, pull_policy, pull_secrets};
+use crate::plan::Workload;
+use crate::pod::{APP, Template, image_of, pull_policy, pull_secrets};
 use crate::sight;
 use crate::wait::{self, End};
 
 /// A path that no image has.
 const NO_PROGRAM: &str = "/pando.dev/nothing-of-this-image-runs";
+
+/// The pod that runs the workload while its image is had: another image, or one that the registry is asked for at every start.
+pub(crate) fn older<'a>(own: &'a [Pod], workload: &Workload) -> Option<&'a Pod> {
+    let needs_it = |pod: &Pod| image_of(pod) != Some(workload.image.as_str()) || pull_policy(workload) == "Always";
+    own.iter().find(|pod| sight::is_running(pod, false) && needs_it(pod))
+}
 
 /// Has the workload's image pulled, while `old` runs. `false` when somebody took the pull away before it came to its end.
 ///

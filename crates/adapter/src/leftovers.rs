@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, Service};
 use pando_api::Error;
 use pando_cluster::names::{label, label_value, role};
 
@@ -19,13 +19,17 @@ pub(crate) async fn remove_workloads(call: &Call<'_>, plan: &Plan, ground: &Grou
     for pull in ground.pods.iter().filter(|pod| is_pull(pod) && !sight::is_going(pod)) {
         call.delete(pull).await.map_err(unchanged)?;
     }
-    let has_left = |workload: &&str| plan.workload(workload).is_none();
-    let by_record = ground.records.iter().filter_map(workload_of_record);
-    let by_pod = ground.pods.iter().filter_map(workload_of_pod);
-    let left: BTreeSet<&str> = by_record.chain(by_pod).filter(has_left).collect();
+    let left = left(plan, &ground.records, &ground.pods);
     let any = !left.is_empty();
     futures::future::try_join_all(left.into_iter().map(|workload| remove(call, workload, ground))).await?;
     Ok(any)
+}
+
+/// The workloads that are there and not in the plan any more.
+pub(crate) fn left<'a>(plan: &Plan, records: &'a [Service], pods: &'a [Pod]) -> BTreeSet<&'a str> {
+    let by_record = records.iter().filter_map(workload_of_record);
+    let by_pod = pods.iter().filter_map(workload_of_pod);
+    by_record.chain(by_pod).filter(|workload| plan.workload(workload).is_none()).collect()
 }
 
 async fn remove(call: &Call<'_>, workload: &str, ground: &Ground) -> Result<(), Error> {
@@ -39,7 +43,7 @@ async fn remove(call: &Call<'_>, workload: &str, ground: &Ground) -> Result<(), 
 }
 
 /// Whether the pod only pulls an image: whoever waits for it makes another one.
-fn is_pull(pod: &Pod) -> bool {
+pub(crate) fn is_pull(pod: &Pod) -> bool {
     label_value(&pod.metadata, label::ROLE) == Some(role::PULL)
 }
 

@@ -3,13 +3,15 @@
 //! [`KubernetesRuntime`] is what core holds, by [`RuntimeAdapter`]. It composes: pure decisions about objects, policies and
 //! pods, and around them the few effects, all through the [`Cluster`] port and the [`Env`]. It knows no HTTP and no clock.
 //!
-//! - `check` turns a plan as written into one that is right by construction; `config` does so for the settings.
+//! - `check` turns a plan as written into one that is right by construction; `config` does so for the settings, and `schema` says
+//!   what each is for.
 //! - `apply` carries a plan out, on a task of its own (`owned`) that undoes what it began when nobody waits for it any more.
 //! - `ground` makes what an app's pods stand on; `objects`, `pull` and `pod` say what that is.
 //! - `record` decides what to do about a workload, `start` does it, `wait` follows the pod and `sight` reads it; `fetch` has a new
 //!   image pulled before the old version ends, `adopt` takes over what the adapter before this one made.
 //! - `volumes` sees to it that data stays.
 //! - `view` is a copy of what must be seen across the cluster; `follow` tells a waiting call what happens.
+//! - `preview` tells what an apply would do, by reads alone.
 //! - `observe` reports, with `drift`; `stop` ends and takes away; `logs` reads what was written.
 
 mod adopt;
@@ -33,9 +35,11 @@ mod observe;
 mod owned;
 mod plan;
 mod pod;
+mod preview;
 mod pull;
 mod record;
 mod render;
+mod schema;
 mod sight;
 mod start;
 mod stop;
@@ -50,7 +54,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use pando_api::{
     ApplyResult, BundlePlan, BundleRef, CallContext, Code, DestroyOptions, Error, LogOptions, LogStream,
-    ObservedBundle, RuntimeAdapter, Upstream, WorkloadRef,
+    ObservedBundle, Preview, RuntimeAdapter, Upstream, WorkloadRef,
 };
 use pando_cluster::env::BoxFuture;
 use pando_cluster::names::AppNamespace;
@@ -60,7 +64,7 @@ pub use config::{Connection, Settings};
 
 use crate::call::Call;
 use crate::known::Facts;
-use crate::owned::{GivenUp, Leash};
+use crate::owned::{GivenUp, GivenUpCalls, Leash};
 use crate::plan::{Plan, Workload};
 use crate::turns::{Turn, Turns};
 use crate::view::{View, Viewed};
@@ -80,6 +84,7 @@ struct Shared {
     turns: Turns,
     facts: Facts,
     viewed: Arc<Viewed>,
+    given_up: GivenUpCalls,
 }
 
 impl KubernetesRuntime {
@@ -87,8 +92,8 @@ impl KubernetesRuntime {
     pub fn new(settings: Settings, cluster: Arc<dyn Cluster>, env: Env) -> Self {
         let viewed = Arc::new(Viewed::new(Arc::new(Resilient::new(cluster, env.clone()))));
         let cluster: Arc<dyn Cluster> = viewed.clone();
-        let (turns, facts) = (Turns::default(), Facts::default());
-        Self { shared: Arc::new(Shared { cluster, env, settings, turns, facts, viewed }) }
+        let (turns, facts, given_up) = (Turns::default(), Facts::default(), GivenUpCalls::default());
+        Self { shared: Arc::new(Shared { cluster, env, settings, turns, facts, viewed, given_up }) }
     }
 
     /// Begins to keep a view of the cluster, and waits until it is there. For a process that lives on: it then observes
@@ -106,6 +111,13 @@ impl KubernetesRuntime {
         view.listed(budget::TRYING).await
     }
 
+    /// Waits until every apply in progress has come to its end, and answers what those said that nobody waits for any more, since
+    /// their futures were dropped: what they were doing, and in the detail `undone` what they took away again. For a process that
+    /// is about to end.
+    pub async fn given_up(&self) -> Vec<Error> {
+        self.shared.given_up.ends().await
+    }
+
     /// What `apply` would make of a plan, in order, without contacting anything: no address of the cluster's own machines is
     /// in the policy, and neither the environment's values nor a credential's are shown.
     ///
@@ -114,6 +126,35 @@ impl KubernetesRuntime {
     /// As [`RuntimeAdapter::apply`] refuses a plan.
     pub fn render(settings: &Settings, plan: &BundlePlan) -> Result<Vec<Object>, Error> {
         Ok(render::render(settings, &check::check(plan, &settings.reserved_namespaces())?))
+    }
+
+    /// What [`RuntimeAdapter::apply`] would do with a plan now, found out by reads alone. It waits for nobody's turn, and for
+    /// nothing that the apply would wait for: whatever is done meanwhile it may have seen or not.
+    ///
+    /// A stranger's Secret or config map of a name that the apply needs is met by the apply alone.
+    ///
+    /// # Errors
+    ///
+    /// As the apply refuses a plan or what is there; [`Code::AdapterUnavailable`] when that could not be read, which in a namespace
+    /// without our role binding takes an apply first.
+    pub async fn preview(&self, plan: &BundlePlan, context: &CallContext) -> Result<Preview, Error> {
+        let shared = &*self.shared;
+        let plan = check::check(plan, &shared.settings.reserved_namespaces())?;
+        let mut call = shared.call(context, &plan.app);
+        call.hide(plan.workloads.iter().flat_map(Workload::secrets));
+        let reading = async {
+            let facts = shared.facts.get(&shared.cluster, &shared.env);
+            let (facts, live) =
+                futures::try_join!(async { facts.await.map_err(error::unread) }, preview::Live::read(&call, &plan))?;
+            preview::preview(&call, &plan, &facts.addresses, &live)
+        };
+        match context.deadline {
+            None => reading.await,
+            Some(limit) => shared.env.timeout(limit, reading).await.unwrap_or_else(|elapsed| {
+                let message = format!("{} could not be read within {:.1} s", plan.app, elapsed.limit.as_secs_f64());
+                Err(Error::new(Code::AdapterUnavailable, message).remedy("call again, or with a later deadline"))
+            }),
+        }
     }
 
     /// [`RuntimeAdapter::upstream`] by the settings alone, for those who hold no cluster.
@@ -216,7 +257,7 @@ impl Shared {
         tracing::info!(%app, request_id = context.request_id, ?given_up, ?unfinished, "apply given up");
         let error = Error::new(Code::AdapterFailed, message).remedy("apply again; what had been begun was taken away");
         match undone {
-            Ok(()) => error,
+            Ok(()) => error.detail("undone", undoing.take_written()),
             Err(undone) => {
                 tracing::warn!(%app, error = &undone as &dyn std::error::Error, "what an apply had begun was not taken away");
                 error.remedy("apply or stop again: what had been begun is still there").caused_by(undone)
@@ -241,7 +282,12 @@ impl RuntimeAdapter for KubernetesRuntime {
             |leash| -> BoxFuture<'static, _> { Box::pin(async move { shared.apply(plan, context, leash).await }) };
         let cut =
             || Error::new(Code::Internal, "the apply ended without an answer: the program is ending, or has a defect");
-        owned::run(&self.shared.env, "apply", limit, task).await.unwrap_or_else(|| Err(cut()))
+        let noted = self.shared.given_up.note();
+        let unheard = |answer: Result<ApplyResult, Error>| {
+            // Nobody may want to know what came of it.
+            answer.err().map(|error| noted.send(error));
+        };
+        owned::run(&self.shared.env, "apply", limit, task, unheard).await.unwrap_or_else(|| Err(cut()))
     }
 
     async fn observe(&self, bundle: &BundleRef, context: &CallContext) -> Result<ObservedBundle, Error> {

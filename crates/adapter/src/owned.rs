@@ -1,10 +1,12 @@
 //! A call on a task of its own, so that it can undo what it began when whoever called stops waiting for it (S-80).
 
 use std::future::Future;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::channel::oneshot;
 use futures::future::{Either, select};
+use pando_api::Error;
 use pando_cluster::Env;
 use pando_cluster::env::BoxFuture;
 
@@ -47,8 +49,14 @@ impl Leash {
 }
 
 /// Runs `task` on a task of its own and waits for its answer. Dropping the returned future pulls the task's leash; the task itself
-/// runs on to its end. `limit` is the most time it may take before that.
-pub(crate) async fn run<T, F>(env: &Env, name: &'static str, limit: Option<Duration>, task: F) -> Option<T>
+/// runs on to its end, and its answer goes to `unheard`. `limit` is the most time it may take before that.
+pub(crate) async fn run<T, F>(
+    env: &Env,
+    name: &'static str,
+    limit: Option<Duration>,
+    task: F,
+    unheard: impl FnOnce(T) + Send + 'static,
+) -> Option<T>
 where
     T: Send + 'static,
     F: FnOnce(Leash) -> BoxFuture<'static, T>,
@@ -57,9 +65,31 @@ where
     let (answering, answer) = oneshot::channel();
     let work = task(Leash { caller, env: env.clone(), limit });
     env.spawn_detached(name, async move {
-        // A caller that is gone wants no answer.
-        let _ = answering.send(work.await);
+        if let Err(answer) = answering.send(work.await) {
+            unheard(answer);
+        }
     });
     // Without an answer the executor is ending, and everything with it.
     answer.await.ok()
+}
+
+/// Calls that nobody waits for any more, while they undo what they began.
+#[derive(Debug, Default)]
+pub(crate) struct GivenUpCalls(Mutex<Vec<oneshot::Receiver<Error>>>);
+
+impl GivenUpCalls {
+    /// Takes note of a call that begins. Whatever it answers unheard is to be sent.
+    pub(crate) fn note(&self) -> oneshot::Sender<Error> {
+        let (sender, receiver) = oneshot::channel();
+        let mut calls = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        calls.retain_mut(|call| matches!(call.try_recv(), Ok(None)));
+        calls.push(receiver);
+        sender
+    }
+
+    /// Waits for the ends of the calls that are in progress, and answers what was not heard.
+    pub(crate) async fn ends(&self) -> Vec<Error> {
+        let calls = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        futures::future::join_all(calls).await.into_iter().filter_map(Result::ok).collect()
+    }
 }

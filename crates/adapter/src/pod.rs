@@ -21,10 +21,10 @@ use crate::record::Revision;
 /// The name of the app's container.
 pub(crate) const APP: &str = "app";
 
-const SHM: &str = "shm";
+pub(crate) const SHM: &str = "shm";
 
 /// The volume with the carried files. A claim's volume is called as the claim, which begins with `pando-`.
-const FILES: &str = "files";
+pub(crate) const FILES: &str = "files";
 
 /// What a workload's pod is made from, but for its revision.
 #[derive(Clone, Copy, Debug)]

@@ -194,7 +194,7 @@ fn to_adopt(seen: Seen<'_>) -> Option<&Pod> {
 }
 
 /// The plan's digest on a pod; `None` on one that this adapter did not make.
-fn plan_digest(pod: &Pod) -> Option<PlanDigest> {
+pub(crate) fn plan_digest(pod: &Pod) -> Option<PlanDigest> {
     PlanDigest::parse(annotation_value(&pod.metadata, annotation::PLAN_DIGEST)?)
 }
 

@@ -11,6 +11,7 @@ mod error;
 mod facts;
 mod logs;
 mod plan;
+mod preview;
 mod secret;
 
 use std::fmt;
@@ -29,6 +30,7 @@ pub use plan::{
     NetworkPlan, PortPlan, Protocol, RegistryAuth, ResourcePlan, VolumePlan, WorkloadPlan, WorkloadRef,
     WorkloadSettings,
 };
+pub use preview::{Fate, FieldChange, Foreseen, ObjectPreview, Preview, WorkloadPreview};
 pub use secret::Secret;
 
 /// A runtime that runs bundles: does what core decided, and reports facts. It never decides policy.

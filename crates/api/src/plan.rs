@@ -36,6 +36,7 @@ pub struct WorkloadRef {
 
 /// One app, fully resolved: secrets filled in, egress rules merged.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct BundlePlan {
     /// The bundle's id, stable across deploys.
@@ -54,8 +55,17 @@ pub struct BundlePlan {
     pub labels: BTreeMap<String, String>,
 }
 
+#[cfg(feature = "schema")]
+impl BundlePlan {
+    /// The JSON Schema of a plan. A secret is `$defs/Secret` in it.
+    pub fn schema() -> serde_json::Value {
+        schemars::schema_for!(Self).to_value()
+    }
+}
+
 /// One part of an app, e.g. its web server or its database.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct WorkloadPlan {
     /// A DNS label, unique in the bundle; other workloads reach it by this name.
@@ -108,6 +118,7 @@ pub struct WorkloadPlan {
 
 /// A volume's place in a workload.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct MountPlan {
     /// The volume, one of the plan's.
@@ -121,6 +132,7 @@ pub struct MountPlan {
 
 /// A file carried in the plan.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct FilePlan {
     /// An absolute path.
@@ -134,9 +146,11 @@ pub struct FilePlan {
 
 /// A port a workload listens on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct PortPlan {
     /// 1 to 65535; wider here so that a bad number is refused with its own message.
+    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 65535)))]
     pub number: u32,
     /// TCP unless said otherwise.
     #[serde(default)]
@@ -145,6 +159,7 @@ pub struct PortPlan {
 
 /// A transport protocol.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Protocol {
     /// Connections.
@@ -166,6 +181,7 @@ impl Protocol {
 
 /// A volume of the bundle.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct VolumePlan {
     /// The volume's id, stable across deploys.
@@ -179,6 +195,7 @@ pub struct VolumePlan {
 
 /// How to tell whether a workload is healthy: the first of command, path with port, and port that is set.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct HealthPlan {
     /// A command that ends with 0 when healthy.
@@ -230,6 +247,7 @@ impl Default for HealthPlan {
 
 /// What a workload may use at most; 0 means no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ResourcePlan {
     /// Thousandths of a core.
@@ -245,6 +263,7 @@ pub struct ResourcePlan {
 
 /// The bundle's network.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NetworkPlan {
     /// Must be true: a bundle's network is its own.
@@ -262,6 +281,7 @@ impl Default for NetworkPlan {
 
 /// Egress rules, merged by core; every layer must allow a destination.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct EgressPlan {
     /// The rules of the install and of the app.
@@ -282,6 +302,7 @@ impl EgressPlan {
 
 /// One layer of egress rules.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct EgressLayer {
     /// What the list means.
@@ -295,6 +316,7 @@ pub struct EgressLayer {
 
 /// What a list of destinations means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum EgressMode {
     /// Only these.
@@ -305,6 +327,7 @@ pub enum EgressMode {
 
 /// Who made a layer of egress rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum EgressSource {
     /// The operator, for the whole install.
@@ -315,6 +338,7 @@ pub enum EgressSource {
 
 /// Credentials of a registry; short-lived.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct RegistryAuth {
     /// The registry's host; empty when the image's own name tells.
@@ -333,6 +357,7 @@ pub struct RegistryAuth {
 
 /// Further settings of a workload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct WorkloadSettings {
     /// Whether a process may gain privileges, e.g. by a set-uid program.

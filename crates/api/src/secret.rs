@@ -59,6 +59,17 @@ impl<'de> Deserialize<'de> for Secret {
     }
 }
 
+#[cfg(feature = "schema")]
+impl schemars::JsonSchema for Secret {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Secret".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({"type": "string", "description": "A confidential text."})
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

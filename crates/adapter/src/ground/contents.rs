@@ -54,7 +54,7 @@ pub(super) async fn secrets(call: &Call<'_>, plan: &Plan, pulls: &Pulls<'_>, fre
 }
 
 /// Whether a Secret of ours holds what the plan does not name.
-fn is_idle(secret: &Secret, plan: &Plan, credentials: &BTreeSet<String>) -> bool {
+pub(crate) fn is_idle(secret: &Secret, plan: &Plan, credentials: &BTreeSet<String>) -> bool {
     let meta = &secret.metadata;
     match label_value(meta, label::ROLE) {
         Some(role::PULL) => !credentials.contains(&name(meta)),
@@ -80,8 +80,7 @@ async fn environment(
         }
         live = call.read::<Secret>(&objects::env_secret_name(&workload.name)).await.map_err(unread)?;
     }
-    let kept =
-        live.as_ref().and_then(|secret| EnvKey::parse(annotation_value(&secret.metadata, annotation::ENV_DIGEST_KEY)?));
+    let kept = live.as_ref().and_then(kept_key);
     let key_lost = kept.is_none();
     let key = kept.unwrap_or_else(|| EnvKey::random(call.env));
     let holds = live.as_ref().is_some_and(|secret| holds(secret, workload));
@@ -95,8 +94,13 @@ async fn environment(
     Ok(Environment { key, key_lost, same })
 }
 
+/// The key of the environment's digest, as its Secret keeps it.
+pub(crate) fn kept_key(secret: &Secret) -> Option<EnvKey> {
+    EnvKey::parse(annotation_value(&secret.metadata, annotation::ENV_DIGEST_KEY)?)
+}
+
 /// Whether the Secret's data is the workload's environment.
-fn holds(secret: &Secret, workload: &Workload) -> bool {
+pub(crate) fn holds(secret: &Secret, workload: &Workload) -> bool {
     let data = secret.data.iter().flatten().map(|(key, value)| (key.as_str(), &*value.0));
     data.eq(workload.env.iter().map(|(key, value)| (key.as_str(), value.expose().as_bytes())))
 }
@@ -112,9 +116,12 @@ pub(super) async fn files(call: &Call<'_>, plan: &Plan, fresh: bool) -> Result<V
     }))
     .await?;
     let used: BTreeSet<String> = desired.iter().map(|files| name(&files.metadata)).collect();
-    let is_idle =
-        |files: &ConfigMap| objects::workload_of(&files.metadata).is_some() && !used.contains(&name(&files.metadata));
-    Ok(live.into_iter().filter(is_idle).collect())
+    Ok(live.into_iter().filter(|files| is_idle_map(files, &used)).collect())
+}
+
+/// Whether a config map of ours holds files of a workload that has none any more.
+pub(crate) fn is_idle_map(files: &ConfigMap, used: &BTreeSet<String>) -> bool {
+    objects::workload_of(&files.metadata).is_some() && !used.contains(&name(&files.metadata))
 }
 
 /// Makes the claims of the plan's volumes. Those of volumes that left the plan stay (S-40).
@@ -176,7 +183,8 @@ fn not_grown(volume: &Volume, error: Error) -> Error {
         .caused_by(error)
 }
 
-fn named<T: Resource>(objects: &[T], wanted: &str) -> Option<T> {
+/// The object of that name.
+pub(crate) fn named<T: Resource>(objects: &[T], wanted: &str) -> Option<T> {
     objects.iter().find(|object| object.metadata().name.as_deref() == Some(wanted)).cloned()
 }
 

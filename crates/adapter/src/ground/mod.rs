@@ -1,7 +1,7 @@
 //! The ground an app's pods stand on: namespace, rights, account, policy, quota, and what workloads are given. All of it is
 //! there before the first pod.
 
-mod contents;
+pub(crate) mod contents;
 
 use std::collections::BTreeMap;
 
@@ -266,12 +266,17 @@ pub(crate) async fn rights(call: &Call<'_>, fresh: bool) -> Result<(), Error> {
     bind(call, fresh, ROUNDS).await
 }
 
+/// Whether the binding gives the rights that `desired` does.
+pub(crate) fn is_bound(live: &RoleBinding, desired: &RoleBinding) -> bool {
+    live.role_ref == desired.role_ref && live.subjects == desired.subjects
+}
+
 async fn bind(call: &Call<'_>, fresh: bool, rounds: u32) -> Result<(), Error> {
     let desired = objects::role_binding(call.app, call.settings);
     if !fresh {
         let live = call.read::<RoleBinding>(object::ROLE_BINDING).await.map_err(unread)?;
         match live {
-            Some(live) if live.role_ref == desired.role_ref && live.subjects == desired.subjects => return Ok(()),
+            Some(live) if is_bound(&live, &desired) => return Ok(()),
             Some(live) if is_ours(&live.metadata) => call.delete(&live).await.map_err(unchanged)?,
             Some(live) => {
                 let key = ObjectKey::namespaced(Kind::RoleBinding, call.namespace(), object::ROLE_BINDING);

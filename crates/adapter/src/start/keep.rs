@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::{Pod, Service};
 use pando_api::{Error, Gate, GateProof, Outcome};
 use pando_cluster::names::{annotation, label, label_value};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::service::make_record;
 use super::{RIVAL, Starter, Tried};
@@ -45,19 +45,8 @@ impl Starter<'_> {
     /// Gives the pod back the labels that somebody took off it, without which its name does not lead to it, and the digest whose
     /// key was lost. `None` when it changed meanwhile.
     async fn mend(&self, pod: &Pod, redigest: bool) -> Result<Option<Pod>, Error> {
-        let mut body = json!({});
-        let mut fields = Vec::new();
-        let revision = pod_revision(pod).map(|revision| revision.to_string());
-        for (key, wanted) in [(label::WORKLOAD, Some(self.workload())), (label::REVISION, revision.as_deref())] {
-            if wanted.is_some() && label_value(&pod.metadata, key) != wanted {
-                body["metadata"]["labels"][key] = wanted.into();
-                fields.push(format!("metadata.labels.{key}"));
-            }
-        }
-        if redigest {
-            body["metadata"]["annotations"][annotation::PLAN_DIGEST] = self.template.digest.to_string().into();
-            fields.push("metadata.annotations".to_owned());
-        }
+        let digest = redigest.then(|| self.template.digest.to_string());
+        let (body, fields) = mending(pod, self.workload(), digest.as_deref());
         if fields.is_empty() {
             return Ok(Some(pod.clone()));
         }
@@ -113,4 +102,23 @@ impl Starter<'_> {
         let _ = self.call.env.timeout(RIVAL, moved).await;
         Ok(())
     }
+}
+
+/// The merge patch that mends a pod of the workload, and the fields in it: the labels that were taken off it, and the plan's digest
+/// where it is to be written anew.
+pub(crate) fn mending(pod: &Pod, workload: &str, digest: Option<&str>) -> (Value, Vec<String>) {
+    let mut body = json!({});
+    let mut fields = Vec::new();
+    let revision = pod_revision(pod).map(|revision| revision.to_string());
+    for (key, wanted) in [(label::WORKLOAD, Some(workload)), (label::REVISION, revision.as_deref())] {
+        if wanted.is_some() && label_value(&pod.metadata, key) != wanted {
+            body["metadata"]["labels"][key] = wanted.into();
+            fields.push(format!("metadata.labels.{key}"));
+        }
+    }
+    if let Some(digest) = digest {
+        body["metadata"]["annotations"][annotation::PLAN_DIGEST] = digest.into();
+        fields.push("metadata.annotations".to_owned());
+    }
+    (body, fields)
 }

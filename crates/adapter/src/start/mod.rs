@@ -12,7 +12,8 @@ use pando_api::{Code, Error, Gate, Outcome, WorkloadResult};
 use pando_cluster::budget;
 use pando_cluster::resilient::backoff;
 
-pub(crate) use self::service::make_record;
+pub(crate) use self::keep::mending;
+pub(crate) use self::service::{changes_in_place, make_record};
 
 use self::begin::has_newer;
 
@@ -20,7 +21,7 @@ use crate::adopt::Adoption;
 use crate::call::Call;
 use crate::follow::Followed;
 use crate::ground::Standing;
-use crate::pod::{Template, image_of, pod_name, pull_policy};
+use crate::pod::{Template, pod_name};
 use crate::record::{Before, Revision, Seen, Step, Wanted, decide, is_after};
 use crate::wait::{self, Dependency};
 use crate::{fetch, objects, sight};
@@ -132,19 +133,13 @@ impl Starter<'_> {
         let unready = wait::for_dependencies(self.call, self.workload(), &self.dependencies).await;
         let running = own.iter().find(|pod| sight::is_running(pod, false));
         self.in_time(running, &unready)?;
-        let old = running.filter(|pod| self.needs_its_image(pod));
+        let old = fetch::older(own, self.template.workload);
         let is_done = match old {
             Some(old) => fetch::image(self.call, &self.template, old).await?,
             None => true,
         };
         self.in_time(running, &[])?;
         Ok(Preparation { unready, took_time: waits || old.is_some(), is_done })
-    }
-
-    /// Whether the workload's image may not be on the node where `old` runs, or is asked for there at every start.
-    fn needs_its_image(&self, old: &Pod) -> bool {
-        let workload = self.template.workload;
-        image_of(old) != Some(workload.image.as_str()) || pull_policy(workload) == "Always"
     }
 
     /// Whether another caller's later start of the workload shows within the time that a start half-way takes.

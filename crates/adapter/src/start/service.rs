@@ -54,7 +54,7 @@ pub(crate) async fn make_record(call: &Call<'_>, workload: &Workload, revision: 
 }
 
 /// Whether Kubernetes lets the record be changed into what we want; otherwise it is made again.
-fn changes_in_place(record: &Service) -> bool {
+pub(crate) fn changes_in_place(record: &Service) -> bool {
     let Some(spec) = &record.spec else { return false };
     match spec.type_.as_deref().unwrap_or("ClusterIP") {
         "ClusterIP" => spec.cluster_ip.as_deref() == Some("None"),

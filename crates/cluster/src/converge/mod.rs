@@ -114,8 +114,7 @@ impl Converge<'_> {
                     Err(error) => return Err(error.into()),
                 }
             };
-            check(&key, found.metadata())?;
-            let difference = compare(desired, &found)?;
+            let difference = foresee(desired, &found)?;
             if difference.is_none() {
                 return Ok(Converged { object: found, change: Change::Unchanged });
             }
@@ -153,6 +152,16 @@ impl Converge<'_> {
         annotations.extend(self.stamp.iter().map(|(key, value)| (key.clone(), value.clone())));
         desired
     }
+}
+
+/// What making `live` so would change of it; writes nothing.
+///
+/// # Errors
+///
+/// Where [`Converge::ensure`] would refuse to: the object is not ours, or is being deleted.
+pub fn foresee<T: Resource>(desired: &T, live: &T) -> Result<Difference, ConvergeError> {
+    check(&desired.key(), live.metadata())?;
+    Ok(compare(desired, live)?)
 }
 
 fn compare<T: Resource>(desired: &T, live: &T) -> Result<Difference, ClusterError> {

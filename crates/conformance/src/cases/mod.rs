@@ -20,6 +20,7 @@ mod plans_images;
 mod plans_real;
 mod pods;
 mod port;
+mod preview;
 mod refusals;
 mod rights;
 mod view;
@@ -184,6 +185,14 @@ pub const CASES: &[Case] = cases! {
         a_namespace_that_is_going_is_waited_for [Kubelet];
         a_namespace_that_does_not_go_is_an_error_with_its_cause [Kubelet Clock];
         a_namespace_that_is_not_the_apps_is_refused_and_untouched [Audit];
+    }
+    preview {
+        what_is_told_of_a_new_app_is_what_is_made [Kubelet Audit];
+        what_is_told_of_a_change_is_what_is_done [Kubelet Audit];
+        what_is_told_of_a_stopped_app_is_what_is_done [Kubelet Audit];
+        what_is_told_of_a_workload_that_left_is_what_is_done [Kubelet Audit];
+        what_was_changed_by_hand_is_told_with_both_values [Kubelet Audit];
+        what_an_apply_would_refuse_is_refused_beforehand;
     }
     apps_repairs {
         what_was_changed_by_hand_is_repaired_and_told [Kubelet];
