@@ -123,7 +123,7 @@ fn duration(text: &str) -> Result<Duration, String> {
 pub(crate) enum Command {
     /// Makes a bundle as its plan says, and waits until each workload runs
     #[command(after_help = APPLY)]
-    Apply(PlanArgs),
+    Apply(ApplyArgs),
     /// Shows what is there of a bundle
     #[command(after_help = OBSERVE)]
     Observe(BundleArgs),
@@ -142,12 +142,40 @@ pub(crate) enum Command {
     /// Prints the objects that apply would make of a plan; contacts nothing and shows no secret
     #[command(after_help = RENDER)]
     Render(PlanArgs),
+    /// Prints the JSON Schema of a document, for editors and checks; contacts nothing
+    #[command(after_help = SCHEMA)]
+    Schema {
+        /// Of which document.
+        #[arg(value_name = "DOCUMENT", value_enum, default_value_t)]
+        document: Document,
+    },
     /// Prints the completions for a shell
     #[command(after_help = COMPLETIONS)]
     Completions {
         /// The shell.
         shell: Shell,
     },
+}
+
+/// What `apply` takes.
+#[derive(Debug, Args)]
+pub(crate) struct ApplyArgs {
+    /// The plan.
+    #[command(flatten)]
+    pub(crate) plan: PlanArgs,
+    /// Only tells what would be created, changed, started and removed; changes nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
+/// A document that this program reads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Document {
+    /// The plan of a bundle
+    #[default]
+    Plan,
+    /// The configuration
+    Config,
 }
 
 /// A command on a plan.
@@ -252,8 +280,11 @@ A secret in a plan (a value of `env`, `pull_auth.password`, `pull_auth.identity_
 for a variable of this process, or {\"file\": \"PATH\"}. A file's path is relative to the plan's directory, or to the
 current one for a plan from the standard input; one line break at its end is not part of the secret.
 
+With --dry-run the exit code is 0 also when something would change: `satisfied` in -o json tells. Secrets are not shown.
+
 Examples:
   pando-k8s --config examples/config.json apply examples/hello.json
+  pando-k8s apply plan.yaml --dry-run
   pando-k8s apply plan.yaml --timeout 5m -o json
   BLOG_DB_PASSWORD=… pando-k8s apply - < blog.json";
 
@@ -297,6 +328,13 @@ Variables and files that a plan names for its secrets are not read, and no kubec
 Examples:
   pando-k8s render examples/hello.json
   pando-k8s render examples/hello.json -o json | jq '.items[] | select(.kind == \"NetworkPolicy\")'";
+
+const SCHEMA: &str = "\
+A schema tells the form. What only the runtime knows, e.g. that a mount's volume is one of the plan's, `render` checks.
+
+Examples:
+  pando-k8s schema plan > plan.schema.json
+  pando-k8s schema config -o yaml";
 
 const COMPLETIONS: &str = "\
 Examples:

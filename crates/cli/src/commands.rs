@@ -9,12 +9,14 @@ use pando_api::{BundleRef, CallContext, Code, DestroyOptions, Error, LogOptions,
 use pando_cluster::{Env, Object};
 use serde_json::{Value, json};
 
-use crate::args::{BundleArgs, Cli, Command, DestroyArgs, Global, LogsArgs, PlanArgs, UpstreamArgs};
+use crate::args::{ApplyArgs, BundleArgs, Cli, Command, DestroyArgs, Global, LogsArgs, PlanArgs, UpstreamArgs};
 use crate::config;
 use crate::document;
 use crate::live::{self, Stopped};
 use crate::output;
 use crate::plan::{self, Secrets};
+use crate::preview::{self, Paint};
+use crate::schema;
 use crate::screen::Screen;
 use crate::show::{self, Report};
 
@@ -33,18 +35,26 @@ pub(crate) fn run(cli: &Cli, screen: &Arc<Screen>) -> Result<Report, Stopped> {
         Command::Logs(args) => logs(global, args, screen),
         Command::Upstream(args) => Ok(upstream(global, args)?),
         Command::Render(args) => Ok(render(global, args)?),
+        Command::Schema { document } => Ok(schema::of(*document)?),
         Command::Completions { shell } => Ok(completions(*shell)),
     }
 }
 
-fn apply(global: &Global, args: &PlanArgs, screen: &Arc<Screen>) -> Result<Report, Stopped> {
+fn apply(global: &Global, args: &ApplyArgs, screen: &Arc<Screen>) -> Result<Report, Stopped> {
     let settings = config::load(global)?;
-    let plan = plan::read(&args.plan, Secrets::Resolved)?;
+    let plan = plan::read(&args.plan.plan, Secrets::Resolved)?;
+    if args.dry_run {
+        let left = "nothing was being changed";
+        let work = async |runtime: &KubernetesRuntime, context: &CallContext, _: &Env| {
+            Ok(preview::told(&runtime.preview(&plan, context).await?, Paint::for_output()))
+        };
+        return live::run(global, settings, screen, left, work);
+    }
     let left = format!(
         "what was begun of bundle {0:?} is still there; the same apply goes on with it, `pando-k8s stop {0}` ends it",
         plan.bundle_id
     );
-    live::run(global, settings, screen, &left, async |runtime: &dyn RuntimeAdapter, context: &CallContext, _: &Env| {
+    live::run(global, settings, screen, &left, async |runtime: &KubernetesRuntime, context: &CallContext, _: &Env| {
         Ok(show::applied(&runtime.apply(&plan, context).await?))
     })
 }
@@ -53,7 +63,7 @@ fn observe(global: &Global, args: &BundleArgs, screen: &Arc<Screen>) -> Result<R
     let settings = config::load(global)?;
     let bundle = BundleRef::new(&args.bundle);
     let left = "nothing was being changed";
-    live::run(global, settings, screen, left, async |runtime: &dyn RuntimeAdapter, context: &CallContext, env: &Env| {
+    live::run(global, settings, screen, left, async |runtime: &KubernetesRuntime, context: &CallContext, env: &Env| {
         let observed = runtime.observe(&bundle, context).await?;
         Ok(show::observed(&bundle.bundle_id, &observed, env.wall.now()))
     })
@@ -63,7 +73,7 @@ fn stop(global: &Global, args: &BundleArgs, screen: &Arc<Screen>) -> Result<Repo
     let settings = config::load(global)?;
     let bundle = BundleRef::new(&args.bundle);
     let left = format!("bundle {:?} may not have ended yet; the same stop goes on with it", bundle.bundle_id);
-    live::run(global, settings, screen, &left, async |runtime: &dyn RuntimeAdapter, context: &CallContext, _: &Env| {
+    live::run(global, settings, screen, &left, async |runtime: &KubernetesRuntime, context: &CallContext, _: &Env| {
         runtime.stop(&bundle, context).await?;
         Ok(done(&bundle, "stopped"))
     })
@@ -77,7 +87,7 @@ fn destroy(global: &Global, args: &DestroyArgs, screen: &Arc<Screen>) -> Result<
         confirm(&bundle, screen)?;
     }
     let left = format!("bundle {:?} is partly there; the same destroy goes on with it", bundle.bundle_id);
-    live::run(global, settings, screen, &left, async |runtime: &dyn RuntimeAdapter, context: &CallContext, _: &Env| {
+    live::run(global, settings, screen, &left, async |runtime: &KubernetesRuntime, context: &CallContext, _: &Env| {
         runtime.destroy(&bundle, &options, context).await?;
         Ok(done(&bundle, "destroyed"))
     })
@@ -107,7 +117,7 @@ fn logs(global: &Global, args: &LogsArgs, screen: &Arc<Screen>) -> Result<Report
     let settings = config::load(global)?;
     let workload = WorkloadRef { bundle_id: args.bundle.bundle.clone(), workload: args.workload.clone() };
     let left = "the log was read up to here";
-    live::run(global, settings, screen, left, async |runtime: &dyn RuntimeAdapter, context: &CallContext, env: &Env| {
+    live::run(global, settings, screen, left, async |runtime: &KubernetesRuntime, context: &CallContext, env: &Env| {
         let since = args.since.and_then(|since| since.time(env.wall.now()));
         let options = LogOptions { follow: args.follow, since, tail: args.tail };
         let read = async {

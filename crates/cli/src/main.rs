@@ -6,6 +6,7 @@
 //! - `args` is what a person types; `config` and `plan` turn files into settings and a plan, by `document`.
 //! - `commands` is what each command does; `live` runs one against a cluster, with progress and Ctrl-C.
 //! - `show` and `failure` turn facts and errors into text; `table`, `text` and `screen` are their means.
+//! - `preview` shows what an apply would do; `schema` is the form of the documents that are read.
 //! - `output` writes what a workload wrote, as it is.
 //! - `exit` is the table of exit codes.
 
@@ -19,7 +20,9 @@ mod live;
 mod log;
 mod output;
 mod plan;
+mod preview;
 mod progress;
+mod schema;
 mod screen;
 mod show;
 mod table;

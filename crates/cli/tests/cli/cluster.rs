@@ -117,8 +117,7 @@ fn following(world: &World) -> (Child, BufReader<std::process::ChildStdout>) {
 fn a_followed_log_ends_with_130_when_it_is_interrupted() {
     let world = says(Behaviour::Run);
     let (child, out) = following(&world);
-    let kill = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status();
-    assert!(kill.is_ok_and(|status| status.success()));
+    signal(&child, "INT");
     ended(child.wait_with_output().expect("it ends")).says(130, &["interrupted: "]);
     drop(out);
 }
@@ -166,17 +165,22 @@ fn not_even_the_most_talkative_log_shows_a_secret() {
     }
 }
 
-/// Starts an apply whose image takes an hour, and reads its progress until it has begun to start.
+/// Starts an apply whose start takes an hour, and reads its progress until the pod is on its way.
 fn waiting_apply(world: &World) -> Child {
     let mut child = world.command(&["apply", "plan.json", "--progress", "plain"]).spawn().expect("the program starts");
     let mut lines = BufReader::new(child.stderr.take().expect("its errors are a pipe"));
     let mut line = String::new();
-    while !line.starts_with("web: ") {
+    while !line.starts_with("web: ") || line.starts_with("web: starting") {
         line.clear();
         assert_ne!(lines.read_line(&mut line).expect("it is text"), 0, "it ended before it began");
     }
     child.stderr = Some(lines.into_inner());
     child
+}
+
+fn signal(child: &Child, name: &str) {
+    let kill = std::process::Command::new("kill").args([&format!("-{name}"), &child.id().to_string()]).status();
+    assert!(kill.is_ok_and(|status| status.success()));
 }
 
 fn slow() -> FakeConfig {
@@ -185,15 +189,69 @@ fn slow() -> FakeConfig {
 }
 
 #[test]
-fn an_interruption_ends_with_130_and_says_how_to_go_on() {
-    for signal in ["INT", "TERM"] {
+fn an_interrupted_apply_takes_back_what_it_began_and_ends_with_130() {
+    for name in ["INT", "TERM"] {
         let world = world(slow());
         let child = waiting_apply(&world);
-        let kill = std::process::Command::new("kill").args([&format!("-{signal}"), &child.id().to_string()]).status();
-        assert!(kill.is_ok_and(|status| status.success()));
+        signal(&child, name);
         let run = ended(child.wait_with_output().expect("it ends"));
-        run.says(130, &["interrupted: ", "bundle \"shop\"", "pando-k8s stop shop"]);
-        world.run(&["stop", "shop"]).says(0, &[]);
+        run.says(130, &["interrupted: ", "pando-shop", "taken back: Pod web-1", "apply again"]);
+        let observed = world.run(&["observe", "shop", "-o", "json"]).json();
+        let web = &observed["workloads"][0];
+        assert_eq!((&web["present"], &web["starting"], &web["running"]), (&json!(true), &json!(false), &json!(false)));
+    }
+}
+
+/// The gate does not hear that it is to end.
+#[derive(Debug)]
+struct DeafGate;
+
+impl Programs for DeafGate {
+    fn behaviour(&self, pod: &Pod, container: &Container) -> Behaviour {
+        match container.name.as_str() {
+            "gate" => Behaviour::IgnoreTerm,
+            _ => Daemons.behaviour(pod, container),
+        }
+    }
+}
+
+#[test]
+fn a_second_interruption_ends_at_once() {
+    let world = world(FakeConfig { programs: Arc::new(DeafGate), ..FakeConfig::default() });
+    let plan = PLAN.replace(r#""image""#, r#""settings": {"stop_grace_seconds": 3600}, "image""#);
+    world.write("plan.json", &plan);
+    let mut child = waiting_apply(&world);
+    signal(&child, "INT");
+    let mut lines = BufReader::new(child.stderr.take().expect("its errors are a pipe"));
+    let mut line = String::new();
+    while !line.starts_with("taking back") {
+        line.clear();
+        assert_ne!(lines.read_line(&mut line).expect("it is text"), 0, "it ended before it took anything back");
+    }
+    child.stderr = Some(lines.into_inner());
+    signal(&child, "INT");
+    let run = ended(child.wait_with_output().expect("it ends"));
+    run.says(130, &["interrupted: not all that was begun was taken back", "pando-k8s stop shop"]);
+}
+
+#[test]
+fn a_dry_run_tells_what_an_apply_then_does() {
+    let world = world(FakeConfig::default());
+    let dry_run = |words: &[&str]| world.run(&[&["apply", "plan.json", "--dry-run"], words].concat());
+    let told = dry_run(&[]);
+    told.says(0, &["web        created", "\n+   Namespace pando-shop\n", "\n+   Pod web-1\n", "Nothing was written."]);
+    assert!(!told.out.contains('\u{1b}'), "no colours where nobody sees them: {}", told.out);
+    world.run(&["observe", "shop"]).says(0, &["There is nothing of bundle"]);
+    world.run(&["apply", "plan.json"]).says(0, &[]);
+    dry_run(&[]).says(0, &["web        unchanged", "Nothing would change"]);
+    assert_eq!(dry_run(&["-o", "json"]).json()["satisfied"], json!(true));
+    world.write("plan.json", &PLAN.replace("1.22", "1.23").replace("hunter2", "hunter3"));
+    let changed = dry_run(&[]);
+    changed.says(0, &["web        replaced", "web: image: \"nginx:1.22\" -> \"nginx:1.23\"", "data.KEY: [redacted]"]);
+    for run in [changed, dry_run(&["-o", "json", "-vvv"]), dry_run(&["-o", "yaml"])] {
+        for secret in ["hunter", "aHVudGVy"] {
+            assert!(!run.out.contains(secret) && !run.err.contains(secret), "{run:?}");
+        }
     }
 }
 

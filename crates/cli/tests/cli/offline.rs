@@ -215,8 +215,101 @@ fn a_command_line_that_is_no_command_ends_with_2() {
 fn every_command_explains_itself_by_example() {
     let world = World::new();
     world.run(&["--help"]).says(0, &["Exit codes:", "130", "PANDO_CONFIG"]);
-    for command in ["apply", "observe", "stop", "destroy", "upstream", "render", "completions"] {
+    for command in ["apply", "observe", "stop", "destroy", "upstream", "render", "schema", "completions"] {
         world.run(&[command, "--help"]).says(0, &["Examples:", &format!("pando-k8s {command}"), "Global options:"]);
     }
     world.run(&["completions", "bash"]).says(0, &["--keep-volumes", "complete -F"]);
+}
+
+/// Whether `value` has the form that `schema` tells, by as much of JSON Schema as the schemas here use: another keyword is a panic.
+fn fits(root: &Value, schema: &Value, value: &Value) -> bool {
+    let Some(keywords) = schema.as_object() else { return schema != &json!(false) };
+    keywords.iter().all(|(keyword, wanted)| match keyword.as_str() {
+        "$ref" => {
+            let pointer =
+                wanted.as_str().and_then(|reference| reference.strip_prefix('#')).expect("a reference within");
+            fits(root, root.pointer(pointer).expect("it leads somewhere"), value)
+        }
+        "type" => {
+            let types = wanted.as_array().cloned().unwrap_or_else(|| vec![wanted.clone()]);
+            types.iter().any(|name| match name.as_str().expect("a name") {
+                "object" => value.is_object(),
+                "array" => value.is_array(),
+                "string" => value.is_string(),
+                "boolean" => value.is_boolean(),
+                "integer" => value.is_u64() || value.is_i64(),
+                "null" => value.is_null(),
+                other => panic!("type {other} is not looked at here"),
+            })
+        }
+        "properties" => wanted
+            .as_object()
+            .expect("properties")
+            .iter()
+            .all(|(name, schema)| value.get(name).is_none_or(|value| fits(root, schema, value))),
+        "additionalProperties" => {
+            let known = |name: &str| schema["properties"].get(name).is_some();
+            value.as_object().is_none_or(|it| it.iter().all(|(name, value)| known(name) || fits(root, wanted, value)))
+        }
+        "required" => {
+            wanted.as_array().expect("names").iter().all(|name| value.get(name.as_str().unwrap_or("")).is_some())
+        }
+        "items" => value.as_array().is_none_or(|items| items.iter().all(|item| fits(root, wanted, item))),
+        "anyOf" | "oneOf" => wanted.as_array().expect("forms").iter().any(|form| fits(root, form, value)),
+        "enum" => wanted.as_array().expect("values").contains(value),
+        "const" => wanted == value,
+        "minimum" => value.as_f64().is_none_or(|number| number >= wanted.as_f64().unwrap_or(f64::NAN)),
+        "maximum" => value.as_f64().is_none_or(|number| number <= wanted.as_f64().unwrap_or(f64::NAN)),
+        "minLength" => value.as_str().is_none_or(|text| text.len() as u64 >= wanted.as_u64().unwrap_or(u64::MAX)),
+        "$schema" | "$defs" | "title" | "description" | "default" | "examples" | "format" => true,
+        other => panic!("{other} is not looked at here"),
+    })
+}
+
+#[test]
+fn the_examples_have_the_form_that_the_schemas_tell() {
+    let schema = |document: &str| World::new().run(&["schema", document, "-o", "json"]).json();
+    let (plan, config) = (schema("plan"), schema("config"));
+    let mut seen = 0;
+    for file in std::fs::read_dir(example("")).expect("there are examples").map(|file| file.expect("a file").path()) {
+        let text = std::fs::read_to_string(&file).expect("it is text");
+        let document: Value = serde_json::from_str(&text).expect("the examples are JSON");
+        let schema = if file.ends_with("config.json") { &config } else { &plan };
+        assert!(fits(schema, schema, &document), "{}", file.display());
+        // And a field that there is not.
+        let mut misspelt = document.clone();
+        misspelt["replicas"] = json!(3);
+        assert!(!fits(schema, schema, &misspelt), "{}", file.display());
+        seen += 1;
+    }
+    assert!(seen >= 4, "the examples were found");
+}
+
+#[test]
+fn a_schema_tells_a_wrong_plan_and_each_form_of_a_secret() {
+    let run = World::new().with("KUBECONFIG", "/nonexistent").run(&["schema"]);
+    run.says(0, &["\"$defs\"", "additionalProperties"]);
+    assert!(!run.out.contains("[redacted]"), "no default is a secret's: {}", run.out);
+    let schema = run.json();
+    let plan = |change: Value| {
+        let mut web = json!({"name": "web", "image": "i"});
+        web.as_object_mut().expect("an object").extend(change.as_object().expect("fields").clone());
+        json!({"bundle_id": "a", "workloads": [web]})
+    };
+    for (change, right) in [
+        (json!({}), true),
+        (json!({"env": {"A": "text", "B": {"env": "NAME"}, "C": {"file": "path"}}}), true),
+        (json!({"pull_auth": {"username": "u", "password": {"file": "p"}}}), true),
+        (json!({"ports": [{"number": 65535, "protocol": "udp"}]}), true),
+        (json!({"env": {"A": 7}}), false),
+        (json!({"env": {"A": {"vault": "x"}}}), false),
+        (json!({"env": {"A": {"env": "X", "file": "y"}}}), false),
+        (json!({"ports": [{"number": 65536}]}), false),
+        (json!({"ports": [{"number": 80, "protocol": "sctp"}]}), false),
+        (json!({"ports": [{"nubmer": 80}]}), false),
+        (json!({"settings": {"run_as_user": -1}}), false),
+        (json!({"name": null}), false),
+    ] {
+        assert_eq!(fits(&schema, &schema, &plan(change.clone())), right, "{change}");
+    }
 }
