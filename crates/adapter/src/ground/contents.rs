@@ -83,15 +83,20 @@ async fn environment(
     let kept = live.as_ref().and_then(kept_key);
     let key_lost = kept.is_none();
     let key = kept.unwrap_or_else(|| EnvKey::random(call.env));
-    let holds = live.as_ref().is_some_and(|secret| holds(secret, workload));
-    let noted = live.as_ref().and_then(|secret| annotation_value(&secret.metadata, annotation::ENV_BEFORE));
-    // Noted with the first write of ours: a later call finds the plan's values there whatever the adapter before had put there.
-    let found = if holds { objects::ENV_SAME } else { objects::ENV_OTHER };
-    let before = noted.unwrap_or(if live.is_some() { found } else { objects::ENV_MADE }).to_owned();
+    let (before, same) = before(live.as_ref(), workload);
     let known = live.map_or(Known::Absent, |live| Known::Live(Box::new(live)));
     call.ensure(&objects::env_secret(call.app, workload, &key, &before), known).await.map_err(not_made)?;
-    let same = holds && before == objects::ENV_SAME;
     Ok(Environment { key, key_lost, same })
+}
+
+/// What is noted of the Secret as it was before this adapter wrote to it, and whether it held the plan's environment then and does
+/// so now. It is noted with the first write: a later call finds the plan's values there, whatever a pod that was made before has.
+pub(crate) fn before(live: Option<&Secret>, workload: &Workload) -> (String, bool) {
+    let Some(secret) = live else { return (objects::ENV_MADE.to_owned(), false) };
+    let holds = holds(secret, workload);
+    let found = if holds { objects::ENV_SAME } else { objects::ENV_OTHER };
+    let before = annotation_value(&secret.metadata, annotation::ENV_BEFORE).unwrap_or(found);
+    (before.to_owned(), holds && before == objects::ENV_SAME)
 }
 
 /// The key of the environment's digest, as its Secret keeps it.
@@ -100,7 +105,7 @@ pub(crate) fn kept_key(secret: &Secret) -> Option<EnvKey> {
 }
 
 /// Whether the Secret's data is the workload's environment.
-pub(crate) fn holds(secret: &Secret, workload: &Workload) -> bool {
+fn holds(secret: &Secret, workload: &Workload) -> bool {
     let data = secret.data.iter().flatten().map(|(key, value)| (key.as_str(), &*value.0));
     data.eq(workload.env.iter().map(|(key, value)| (key.as_str(), value.expose().as_bytes())))
 }

@@ -13,8 +13,8 @@ pub(super) fn changes(kind: Kind, patch: &Value, live: &Value) -> Vec<FieldChang
     changes
 }
 
-fn walk(kind: Kind, parent: &str, changed: &Value, live: &Value, changes: &mut Vec<FieldChange>) {
-    for (member, after) in changed.as_object().into_iter().flatten() {
+fn walk(kind: Kind, parent: &str, asked: &Value, live: &Value, changes: &mut Vec<FieldChange>) {
+    for (member, after) in asked.as_object().into_iter().flatten() {
         let before = &live[member.as_str()];
         let path = if parent.is_empty() { member.clone() } else { format!("{parent}.{member}") };
         match (after, before) {

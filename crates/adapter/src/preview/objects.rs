@@ -14,7 +14,7 @@ use super::{Live, field};
 use crate::call::{Call, name};
 use crate::digest::EnvKey;
 use crate::error::not_made;
-use crate::ground::contents::{holds, is_idle, is_idle_map, kept_key, named};
+use crate::ground::contents::{before, is_idle, is_idle_map, kept_key, named};
 use crate::plan::{Plan, Workload};
 use crate::pull::Pulls;
 use crate::{ground, objects};
@@ -119,11 +119,11 @@ impl<'a> Objects<'a> {
             self.ensure(&files, named(&live.files, &name(&files.metadata)).as_ref())?;
         }
         for volume in &plan.volumes {
-            let claim = pando_storage::claim(app, volume, &self.call.settings.storage);
+            let storage = &self.call.settings.storage;
             match named(&live.claims, &volume.claim_name()) {
-                None => self.ensure(&claim, None)?,
+                None => self.ensure(&pando_storage::claim(app, volume, storage), None)?,
                 Some(found) => {
-                    self.ensure(&pando_storage::beside(&found, claim), Some(&found))?;
+                    self.ensure(&pando_storage::beside(&found, app, volume, storage), Some(&found))?;
                     self.keep(&found, live)?;
                 }
             }
@@ -146,8 +146,8 @@ impl<'a> Objects<'a> {
         let kept = found.as_ref().and_then(kept_key);
         let key_lost = kept.is_none() && live.namespace.is_some();
         let key = kept.unwrap_or_else(EnvKey::blank);
-        self.ensure(&objects::env_secret(self.call.app, workload, &key), found.as_ref())?;
-        let same = found.as_ref().is_some_and(|secret| holds(secret, workload));
+        let (before, same) = before(found.as_ref(), workload);
+        self.ensure(&objects::env_secret(self.call.app, workload, &key, &before), found.as_ref())?;
         let told = self.told.last().into_iter().flat_map(|told| &told.fields);
         let changes = told.filter_map(|change| {
             let variable = change.field.strip_prefix("data.")?;
