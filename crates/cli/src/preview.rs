@@ -1,5 +1,6 @@
 //! What an apply would do, for people and programs.
 
+use std::fmt::Write as _;
 use std::io::IsTerminal;
 
 use pando_api::{Fate, FieldChange, Foreseen, Preview, WorkloadPreview};
@@ -54,7 +55,8 @@ pub(crate) fn told(preview: &Preview, paint: Paint) -> Report {
     let mut text = table.print();
     for workload in &preview.workloads {
         for change in &workload.differs {
-            text += &format!("\n{}: {}", text::line(&workload.workload), field(change));
+            // Writing to a String cannot fail.
+            let _ = write!(text, "\n{}: {}", text::line(&workload.workload), field(change));
         }
         if !workload.differs.is_empty() {
             text.push('\n');
@@ -96,9 +98,9 @@ fn objects(preview: &Preview, paint: Paint) -> String {
             Fate::Leave => continue,
         };
         let line = format!("{sign:<3} {} {}", text::line(&object.kind), text::line(&object.name));
-        text += &format!("\n{}", paint.line(object.would, &line));
+        let _ = write!(text, "\n{}", paint.line(object.would, &line));
         for change in &object.fields {
-            text += &format!("\n      {}", field(change));
+            let _ = write!(text, "\n      {}", field(change));
         }
     }
     if text.is_empty() { text } else { text + "\n" }
@@ -130,7 +132,7 @@ fn waits(preview: &Preview) -> String {
         .iter()
         .flat_map(|workload| workload.waits_for.iter().map(|wait| format!("{}: {wait}", workload.workload)));
     for wait in preview.waits_for.iter().cloned().chain(of_workloads) {
-        text += &format!("  {}\n", text::line(&wait));
+        let _ = writeln!(text, "  {}", text::line(&wait));
     }
     if text.is_empty() { text } else { format!("\nIt would wait for:\n{text}") }
 }

@@ -28,9 +28,10 @@ fn done(written: &[Written]) -> BTreeMap<(String, String), (Fate, Vec<String>)> 
         let key = (kind.clone(), name.clone());
         let before = done.remove(&key);
         let now = match (before, change) {
-            (None | Some((Fate::Leave, _)), Change::Created) => Some((Fate::Create, Vec::new())),
+            (None | Some((Fate::Leave, _)), Change::Created) | (Some((Fate::Create, _)), Change::Changed) => {
+                Some((Fate::Create, Vec::new()))
+            }
             (Some(_), Change::Created) => Some((Fate::Replace, Vec::new())),
-            (Some((Fate::Create, _)), Change::Changed) => Some((Fate::Create, Vec::new())),
             (Some((Fate::Create, _)), Change::Deleted) => None,
             (before, Change::Changed) => {
                 let earlier = before.map(|(_, fields)| fields).unwrap_or_default();
@@ -179,7 +180,7 @@ pub(super) async fn what_was_changed_by_hand_is_told_with_both_values(bed: &dyn 
 
 pub(super) async fn what_an_apply_would_refuse_is_refused_beforehand(bed: &dyn Bed) {
     let app = App::new(bed, "refused");
-    let wrong = with(app.plan(&Behaviour::Run), |web| web.name = "My_DB".to_owned());
+    let wrong = with(app.plan(&Behaviour::Run), |web| "My_DB".clone_into(&mut web.name));
     let refused = app.refused(&wrong).await;
     let foreseen = app.runtime.preview(&wrong, &app.context()).await.expect_err("it is no plan");
     assert_eq!((foreseen.code, &foreseen.message), (refused.code, &refused.message));
