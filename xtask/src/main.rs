@@ -1,11 +1,13 @@
 //! `cargo xtask`: what a person types in this repository.
 //!
 //! `test` is every check that needs no cluster, `layering` the part of it about who may use whom, `e2e` the
-//! conformance suite on a real cluster, `demo` one app brought up and taken away again before your eyes.
+//! conformance suite on a real cluster, `demo` one app brought up and taken away again before your eyes,
+//! `bench` how long calls take.
 //!
 //! This is an edge: it runs programs, reads the environment and looks at the clock. Nothing depends on it,
 //! and it depends on none of the crates it builds, so that it runs while they do not compile.
 
+mod bench;
 mod cluster;
 mod demo;
 mod e2e;
@@ -38,6 +40,8 @@ enum Task {
     E2e(e2e::Args),
     /// Runs an example app on a real cluster, shows that it is isolated, and takes it away again.
     Demo(demo::Args),
+    /// How long calls take, in memory and, where told, on a real cluster. Figures; none is asserted.
+    Bench(bench::Args),
 }
 
 fn main() -> ExitCode {
@@ -47,6 +51,7 @@ fn main() -> ExitCode {
         Task::Layering(args) => layering::run(&args),
         Task::E2e(args) => e2e::run(&args),
         Task::Demo(args) => demo::run(&args),
+        Task::Bench(args) => bench::run(&args),
     });
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
