@@ -6,7 +6,7 @@ use futures::future::try_join_all;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Secret};
 use pando_api::{Code, Error};
 use pando_cluster::converge::{ConvergeError, Known};
-use pando_cluster::names::{annotation, annotation_value, label, label_value, role};
+use pando_cluster::names::{annotation, annotation_value, is_ours, label, label_value, role};
 use pando_cluster::{Failure, Kind, Resource};
 use pando_storage::Volume;
 
@@ -33,6 +33,8 @@ pub(super) struct Environment {
     pub(super) key_lost: bool,
     /// It held exactly the plan's values when this adapter first found it.
     pub(super) same: bool,
+    /// It is to be changed, once no pod is there that could still read it.
+    pub(super) pending: Option<Secret>,
 }
 
 /// Makes the environments' and credentials' Secrets.
@@ -73,7 +75,7 @@ async fn environment(
     if live.is_none() {
         let key = EnvKey::random(call.env);
         match call.create(&objects::env_secret(call.app, workload, &key, objects::ENV_MADE)).await {
-            Ok(_) => return Ok(Environment { key, key_lost: !fresh, same: false }),
+            Ok(_) => return Ok(Environment { key, key_lost: !fresh, same: false, pending: None }),
             // Another caller was quicker: its key counts, or each would take the other's pod for another plan's.
             Err(error) if error.is_already_exists() => {}
             Err(error) => return Err(unchanged(error)),
@@ -84,9 +86,14 @@ async fn environment(
     let key_lost = kept.is_none();
     let key = kept.unwrap_or_else(|| EnvKey::random(call.env));
     let (before, same) = before(live.as_ref(), workload);
+    let desired = objects::env_secret(call.app, workload, &key, &before);
+    if live.as_ref().is_some_and(|live| !holds(live, workload)) {
+        // A pod on its way reads it when its container starts, and would run by another plan's environment than its own.
+        return Ok(Environment { key, key_lost, same, pending: Some(desired) });
+    }
     let known = live.map_or(Known::Absent, |live| Known::Live(Box::new(live)));
-    call.ensure(&objects::env_secret(call.app, workload, &key, &before), known).await.map_err(not_made)?;
-    Ok(Environment { key, key_lost, same })
+    call.ensure(&desired, known).await.map_err(not_made)?;
+    Ok(Environment { key, key_lost, same, pending: None })
 }
 
 /// What is noted of the Secret as it was before this adapter wrote to it, and whether it held the plan's environment then and does
@@ -110,18 +117,30 @@ fn holds(secret: &Secret, workload: &Workload) -> bool {
     data.eq(workload.env.iter().map(|(key, value)| (key.as_str(), value.expose().as_bytes())))
 }
 
-/// Makes the carried files, and answers what of them the plan has no use for.
-pub(super) async fn files(call: &Call<'_>, plan: &Plan, fresh: bool) -> Result<Vec<ConfigMap>, Error> {
+/// The carried files of an app, as they were found or made.
+pub(super) struct Files {
+    /// Those that are to be changed, once no pod is there that could still read them.
+    pub(super) pending: Vec<ConfigMap>,
+    /// What the plan has no use for.
+    pub(super) idle: Vec<ConfigMap>,
+}
+
+/// Makes the carried files.
+pub(super) async fn files(call: &Call<'_>, plan: &Plan, fresh: bool) -> Result<Files, Error> {
     let live: Vec<ConfigMap> = if fresh { Vec::new() } else { call.ours().await.map_err(unread)? };
     let desired: Vec<ConfigMap> =
         plan.workloads.iter().filter_map(|workload| objects::files(call.app, workload)).collect();
-    try_join_all(desired.iter().map(|files| async {
+    let used: BTreeSet<String> = desired.iter().map(|files| name(&files.metadata)).collect();
+    let changes = |files: &ConfigMap| {
+        named(&live, &name(&files.metadata)).is_some_and(|live: ConfigMap| is_ours(&live.metadata) && live.data != files.data)
+    };
+    let (pending, now): (Vec<_>, Vec<_>) = desired.into_iter().partition(changes);
+    try_join_all(now.iter().map(|files| async {
         let known = named(&live, &name(&files.metadata)).map_or(Known::Absent, |live| Known::Live(Box::new(live)));
         call.ensure(files, known).await.map_err(not_made)
     }))
     .await?;
-    let used: BTreeSet<String> = desired.iter().map(|files| name(&files.metadata)).collect();
-    Ok(live.into_iter().filter(|files| is_idle_map(files, &used)).collect())
+    Ok(Files { pending, idle: live.into_iter().filter(|files| is_idle_map(files, &used)).collect() })
 }
 
 /// Whether a config map of ours holds files of a workload that has none any more.

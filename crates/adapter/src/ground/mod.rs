@@ -59,6 +59,16 @@ pub(crate) struct Standing {
     pub(crate) same_env: bool,
     /// This call made the workload's record, at this revision.
     pub(crate) raised: Option<Revision>,
+    /// What the workload is given and is to be changed: pods read it by name when they start, so it is written when none is there
+    /// that runs, or could come to run, by another plan.
+    pub(crate) pending: Pending,
+}
+
+/// What a workload is given and is to be changed.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Pending {
+    pub(crate) env: Option<Secret>,
+    pub(crate) files: Option<ConfigMap>,
 }
 
 /// The namespace as it is; not read where it is known to be absent.
@@ -92,7 +102,7 @@ pub(crate) async fn prepare(
         None => known().known(),
     };
     let policy = async { call.ensure(&policy, known_policy).await.map_err(not_made) };
-    let (_, _, quota_is_wide, secrets, idle_files, claims, workloads) = futures::try_join!(
+    let (_, _, quota_is_wide, secrets, files, claims, workloads) = futures::try_join!(
         account,
         policy,
         widen_quota(call, plan, fresh),
@@ -104,11 +114,14 @@ pub(crate) async fn prepare(
     let Workloads { raised, records, pods } = workloads;
     let standing = plan.workloads.iter().zip(secrets.environments).zip(raised).map(|((workload, env), raised)| {
         let has_pods = pods.iter().any(|pod| objects::workload_of_pod(pod) == Some(&workload.name));
-        let standing = Standing { key: env.key, key_lost: env.key_lost && has_pods, same_env: env.same, raised };
+        let is_its = |files: &&ConfigMap| objects::workload_of(&files.metadata) == Some(&workload.name);
+        let pending = Pending { env: env.pending, files: files.pending.iter().find(is_its).cloned() };
+        let key_lost = env.key_lost && has_pods;
+        let standing = Standing { key: env.key, key_lost, same_env: env.same, raised, pending };
         (workload.name.clone(), standing)
     });
     let standing = standing.collect();
-    Ok(Ground { standing, quota_is_wide, records, pods, idle_secrets: secrets.idle, idle_files, claims })
+    Ok(Ground { standing, quota_is_wide, records, pods, idle_secrets: secrets.idle, idle_files: files.idle, claims })
 }
 
 /// What is known of an object before it is made so.

@@ -39,6 +39,7 @@ impl Starter<'_> {
                 return Ok(Tried::Overtaken);
             }
             self.end_older(&mut follower, revision).await?;
+            self.give().await?;
             self.call.begin(begun.clone());
             self.call.create(&desired).await.map(|made| (follower, made))
         };

@@ -25,6 +25,8 @@ impl Starter<'_> {
         {
             return Ok(Tried::Overtaken);
         }
+        // Somebody changed by hand what the pod is given by this very plan.
+        self.give().await?;
         let Some(mended) = self.mend(pod, redigest).await? else { return Ok(Tried::Overtaken) };
         let pod = &mended;
         let others: Vec<Pod> = own.iter().filter(|other| other.metadata.uid != pod.metadata.uid).cloned().collect();

@@ -10,6 +10,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{Pod, Service};
 use pando_api::{Code, Error, Gate, Outcome, WorkloadResult};
 use pando_cluster::budget;
+use pando_cluster::converge::Known;
 use pando_cluster::resilient::backoff;
 
 pub(crate) use self::keep::mending;
@@ -20,7 +21,8 @@ use self::begin::has_newer;
 use crate::adopt::Adoption;
 use crate::call::Call;
 use crate::follow::Followed;
-use crate::ground::Standing;
+use crate::error::not_made;
+use crate::ground::{Pending, Standing};
 use crate::pod::{Template, pod_name};
 use crate::record::{Before, Revision, Seen, Step, Wanted, decide, is_after};
 use crate::wait::{self, Dependency};
@@ -121,7 +123,7 @@ impl Starter<'_> {
     }
 
     fn decide<'s>(&self, seen: Seen<'s>) -> Step<'s> {
-        let Standing { key_lost, same_env, .. } = *self.standing;
+        let (key_lost, same_env) = (self.standing.key_lost, self.standing.same_env);
         let adopts = Adoption { workload: self.template.workload, same_env };
         decide(seen, Wanted { digest: self.template.digest, key_lost, adopts: &adopts })
     }
@@ -225,6 +227,19 @@ impl Starter<'_> {
         let workload = self.workload().to_owned();
         let result = WorkloadResult { workload, outcome, gate, unready_dependencies: Vec::new() };
         Tried::Settled(Box::new(Settled { result, pod: Box::new(pod) }))
+    }
+
+    /// Writes what the workload is given, where it changes. Called when no pod is there that could start by it and is to run by
+    /// another plan.
+    async fn give(&self) -> Result<(), Error> {
+        let Pending { env, files } = &self.standing.pending;
+        if let Some(env) = env {
+            self.call.ensure(env, Known::Nothing).await.map_err(not_made)?;
+        }
+        if let Some(files) = files {
+            self.call.ensure(files, Known::Nothing).await.map_err(not_made)?;
+        }
+        Ok(())
     }
 
     fn followed(&self) -> Followed {
