@@ -35,8 +35,8 @@ pub use secret::Secret;
 
 /// A runtime that runs bundles: does what core decided, and reports facts. It never decides policy.
 ///
-/// Every method may be called again after any failure. A call's future may be dropped at any point; what it had begun then stays
-/// as it is until the next call on that bundle: a workload that was being started may come to run.
+/// Every method may be called again after any failure. A call's future may be dropped at any point: what an
+/// [`apply`](RuntimeAdapter::apply) had begun then is taken back, and nothing is left that could start later on its own (S-80).
 #[async_trait]
 pub trait RuntimeAdapter: fmt::Debug + Send + Sync {
     /// Which runtime this is, e.g. `kubernetes`.

@@ -132,7 +132,8 @@ pub(super) async fn files(call: &Call<'_>, plan: &Plan, fresh: bool) -> Result<F
         plan.workloads.iter().filter_map(|workload| objects::files(call.app, workload)).collect();
     let used: BTreeSet<String> = desired.iter().map(|files| name(&files.metadata)).collect();
     let changes = |files: &ConfigMap| {
-        named(&live, &name(&files.metadata)).is_some_and(|live: ConfigMap| is_ours(&live.metadata) && live.data != files.data)
+        named(&live, &name(&files.metadata))
+            .is_some_and(|live: ConfigMap| is_ours(&live.metadata) && live.data != files.data)
     };
     let (pending, now): (Vec<_>, Vec<_>) = desired.into_iter().partition(changes);
     try_join_all(now.iter().map(|files| async {

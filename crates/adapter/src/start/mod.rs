@@ -20,8 +20,8 @@ use self::begin::has_newer;
 
 use crate::adopt::Adoption;
 use crate::call::Call;
-use crate::follow::Followed;
 use crate::error::not_made;
+use crate::follow::Followed;
 use crate::ground::{Pending, Standing};
 use crate::pod::{Template, pod_name};
 use crate::record::{Before, Revision, Seen, Step, Wanted, decide, is_after};

@@ -51,7 +51,7 @@ async fn fails(app: &App<'_>, plan: &BundlePlan, told: &Told<'_>) {
 
 /// Settings in which a start that hangs is over soon.
 fn impatient() -> Value {
-    json!({"start_timeout_seconds": 45})
+    json!({"start_timeout_seconds": 60})
 }
 
 pub(super) async fn an_image_that_cannot_be_had_is_told_by_its_name(bed: &dyn Bed) {
