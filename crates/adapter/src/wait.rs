@@ -355,7 +355,7 @@ fn remedy(kind: ReasonKind, limited: bool) -> &'static str {
         ReasonKind::Config => "check the workload's user, working directory and environment",
         ReasonKind::StartError => "check the workload's entrypoint, command and working directory",
         ReasonKind::Gate => {
-            "the network plugin is late on that node or does not enforce policy: check its pods there; isolation_gate_seconds gives it longer"
+            "the network plugin is late on that node or does not enforce policy: check its pods there; isolation_gate_seconds gives it longer. Where the probe does not work on loopback, the workload's CPU limit is too small for it (below 50 millis)"
         }
         ReasonKind::Evicted | ReasonKind::Placement | ReasonKind::NodeLost | ReasonKind::NodeShutdown => {
             "apply again: the cluster may place it on another node"

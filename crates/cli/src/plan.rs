@@ -83,9 +83,9 @@ fn parse(name: &str, text: &str, secrets: Secrets, surroundings: &Surroundings) 
     Err(Error::invalid(Code::ValidInvalid, name, &problems))
 }
 
-/// A field that is none of a plan's, is missing, or has a value of another type. No secret is in the parser's words: each
-/// is a text by now, as the plan wants it.
+/// A field that is none of a plan's, is missing, or has a value of another type.
 fn misfit(path: &str, words: &str) -> Problem {
+    let words = &*without_value(words);
     let remedy = if words.starts_with("unknown field") {
         "remove it or correct its spelling"
     } else if words.starts_with("missing field") {
@@ -95,6 +95,18 @@ fn misfit(path: &str, words: &str) -> Problem {
     };
     let field = if path == "." { "(plan)" } else { path };
     Problem { field: field.to_owned(), value: String::new(), problem: words.to_owned(), remedy: remedy.to_owned() }
+}
+
+/// The parser's words without the value that they quote: where the form of a plan is wrong, a secret may stand anywhere.
+fn without_value(words: &str) -> String {
+    let quoting = words.split_once(": ").zip(words.rsplit_once(", expected "));
+    match quoting.filter(|((what, _), _)| what.starts_with("invalid ")) {
+        Some(((what, rest), (_, expected))) => {
+            let kind = rest.split([' ', ',']).next().unwrap_or_default();
+            format!("{what}: {kind}, expected {expected}")
+        }
+        None => words.to_owned(),
+    }
 }
 
 /// Shows each place of a secret in a plan, as far as the plan has the form of one.
@@ -234,6 +246,18 @@ mod tests {
     fn problems(error: &Error) -> Vec<Problem> {
         assert_eq!(error.code, Code::ValidInvalid);
         serde_json::from_value(error.details["problems"].clone()).expect("problems are told one by one")
+    }
+
+    #[test]
+    fn a_value_in_the_wrong_place_is_not_quoted() {
+        for (words, told) in [
+            ("invalid type: string \"hunter2, expected it\", expected a map", "invalid type: string, expected a map"),
+            ("invalid type: integer `777`, expected a string", "invalid type: integer, expected a string"),
+            ("invalid type: map, expected a string", "invalid type: map, expected a string"),
+            ("missing field `name`", "missing field `name`"),
+        ] {
+            assert_eq!(without_value(words), told);
+        }
     }
 
     #[test]
