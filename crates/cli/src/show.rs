@@ -160,6 +160,8 @@ fn state(workload: &ObservedWorkload) -> String {
         "running".to_owned()
     } else if workload.starting {
         "starting".to_owned()
+    } else if workload.reason.as_ref().is_some_and(|reason| reason.kind == ReasonKind::NodeLost) {
+        "not known".to_owned()
     } else if workload.exit_code.is_some() || workload.started_at.is_some() {
         ended(workload.exit_code)
     } else {
