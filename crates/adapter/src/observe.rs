@@ -9,6 +9,7 @@ use k8s_openapi::api::networking::v1::NetworkPolicy;
 use pando_api::{Error, ObservedBundle, ObservedVolume, ObservedWorkload, Reason, ReasonKind};
 use pando_cluster::names::{AppNamespace, MANAGER, annotation, annotation_value, is_ours, label, label_value};
 use pando_cluster::{ClusterError, Resource, Selector};
+use pando_storage::Handle;
 
 use crate::call::{Call, name};
 use crate::config::Settings;
@@ -148,7 +149,7 @@ impl<'a> Objects<'a> {
             Some(ObservedVolume {
                 volume_id: annotation_value(&claim.metadata, annotation::VOLUME_ID)?.to_owned(),
                 present: claim.metadata.deletion_timestamp.is_none(),
-                handle: format!("{}/{}", self.app, name(&claim.metadata)),
+                handle: Handle::new(self.app.name(), name(&claim.metadata)).to_string(),
             })
         };
         let mut volumes: Vec<_> = self.claims.iter().filter_map(volume).collect();

@@ -28,7 +28,6 @@ impl Kept {
         // What could not be written cannot be read back: then nothing is answered from here, and the cluster is asked.
         let text = match object.to_json() {
             Ok(json) => json.to_string(),
-            // It cannot be read back: then nothing is answered from here, and the cluster is asked.
             Err(error) => {
                 tracing::error!(%kind, %error, "object not kept");
                 String::new()

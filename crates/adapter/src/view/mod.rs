@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use futures::channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
-use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, Service};
+use k8s_openapi::api::core::v1::{Namespace, PersistentVolume, PersistentVolumeClaim, Pod, Service};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use pando_api::{Code, Error};
 use pando_cluster::env::Task;
@@ -194,12 +194,6 @@ impl View {
         // Whether it caught up in time is told by what it answers.
         let _ = self.shared.env.timeout(limit, caught_up).await;
         self.app(namespace)
-    }
-
-    /// Every node; `None` when they are not known for sure.
-    #[expect(dead_code, reason = "capacity reads it")]
-    pub(crate) fn nodes(&self) -> Option<Vec<Node>> {
-        self.shared.state().nodes(self.shared.env.now()).ok()
     }
 
     /// What calls need to know of the cluster; `None` when that is not known for sure.

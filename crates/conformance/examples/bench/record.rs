@@ -1,5 +1,6 @@
 //! Calls and their times, and what follows from them.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -37,6 +38,13 @@ impl Recorder {
         let spans = self.spans.lock().unwrap_or_else(PoisonError::into_inner);
         let since: Vec<Span> = spans.iter().filter(|span| span.start >= began).copied().collect();
         Figures::of(&since, began, self.env.now())
+    }
+
+    /// Whether a watch was opened for every kind that was listed.
+    pub(crate) fn watches_what_it_lists(&self) -> bool {
+        let spans = self.spans.lock().unwrap_or_else(PoisonError::into_inner);
+        let kinds = |verb| spans.iter().filter(|span| span.verb == verb).map(|span| span.kind).collect::<BTreeSet<_>>();
+        kinds("list").is_subset(&kinds("watch"))
     }
 
     async fn note<T>(&self, verb: &'static str, kind: Kind, call: impl Future<Output = T>) -> T {

@@ -9,6 +9,7 @@ use pando_api::{
     VolumePlan, WorkloadPlan,
 };
 use pando_cluster::{Cluster, Env};
+use pando_conformance::bed::eventually;
 use pando_fakecluster::behaviour::Behaviour;
 
 use crate::record::{Figures, Recorder};
@@ -16,8 +17,8 @@ use crate::record::{Figures, Recorder};
 /// What the app does.
 pub(crate) const PROGRAM: Behaviour = Behaviour::Run;
 
-/// How long the watches of a process that lives on may take to be opened, once everything is listed.
-const WATCHED: Duration = Duration::from_secs(1);
+/// Longer than the watches of a process that lives on take to be opened, once everything is listed.
+const WATCHED: Duration = Duration::from_secs(30);
 
 /// One thing that is measured.
 #[derive(Clone, Copy, Debug)]
@@ -98,7 +99,8 @@ impl Ground {
         let (runtime, recorder) = self.process();
         if scenario.warm {
             runtime.warm().await?;
-            self.env.sleep(WATCHED).await;
+            let watches = || async { recorder.watches_what_it_lists().then_some(()) };
+            eventually(&self.env, "what is listed is watched", WATCHED, watches).await;
         }
         if scenario.what == What::ChangedImage {
             // The same image by another name, so that no registry is measured.
