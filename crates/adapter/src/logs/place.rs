@@ -87,6 +87,14 @@ pub(super) enum Sorted {
     Back,
 }
 
+impl Answer {
+    /// Whether it went on from the line that was passed on last. Otherwise that line's file was thrown away, and with it whatever
+    /// stood behind it there.
+    pub(super) fn has_joined(&self) -> bool {
+        self.at != At::Before
+    }
+}
+
 impl Place {
     /// Nothing was read yet, and nothing from before `since` is wanted.
     pub(super) fn new(since: Option<Timestamp>) -> Self {
@@ -324,6 +332,22 @@ mod tests {
         assert_eq!(reader.place.ask_since(), Some(at(1)));
         reader.finish(&log);
         assert_eq!(reader.bytes, b"b\nc\n");
+    }
+
+    #[test]
+    fn an_answer_has_joined_when_it_holds_the_last_line() {
+        let text = |nanos: i64| Text { time: at(nanos), offset: 0, bytes: bytes::Bytes::from_static(b"x\n") };
+        let mut place = Place::default();
+        let mut first = place.answer();
+        assert!(first.has_joined(), "there was no line before");
+        place.sort(&mut first, text(1));
+        place.sort(&mut first, text(2));
+        let mut again = place.answer();
+        assert!(!again.has_joined(), "a file that was begun anew has nothing to say of what followed");
+        place.sort(&mut again, text(1));
+        assert!(!again.has_joined());
+        place.sort(&mut again, text(2));
+        assert!(again.has_joined());
     }
 
     #[test]

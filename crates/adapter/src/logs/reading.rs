@@ -43,6 +43,14 @@ pub(super) struct Source {
     pub(super) workload: String,
 }
 
+impl Source {
+    /// The pod of that name and identity; `None` when it is gone.
+    async fn pod(&self, name: &str, uid: Option<&Uid>) -> Result<Option<Pod>, ClusterError> {
+        let read = self.cluster.read::<Pod>(Some(&self.namespace), name).await?;
+        Ok(read.filter(|pod| Uid::of(&pod.metadata).as_ref() == uid))
+    }
+}
+
 /// What comes of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
@@ -104,6 +112,15 @@ struct Open {
     opened: Instant,
     pieces: u64,
     news: u64,
+}
+
+/// What came by an answer.
+#[derive(Clone, Copy, Debug)]
+struct Came {
+    /// Something new.
+    news: bool,
+    /// It went on from what was passed on last.
+    joined: bool,
 }
 
 /// How an answer ended.
@@ -172,7 +189,8 @@ impl Reading {
             Ok(None) => self.finish(&mut open, out),
             Err(_) => End::Silent,
         };
-        self.ended(source, end, open.news > 0, out).await
+        let came = Came { news: open.news > 0, joined: open.answer.has_joined() };
+        self.ended(source, end, came, out).await
     }
 
     async fn ask(&mut self, source: &Source, out: &mut VecDeque<LogEvent>) -> Result<Step, Error> {
@@ -210,7 +228,7 @@ impl Reading {
             }
             Err(error) if error.is_not_found() => Ok(Step::Over),
             Err(error) if is_transient(&error.failure) || is_waiting(&error) => {
-                self.ended(source, End::Broken(error), false, out).await
+                self.ended(source, End::Broken(error), Came { news: false, joined: true }, out).await
             }
             // "container … is terminated": its node knows nothing of it any more.
             Err(error) if matches!(error.failure, Failure::Invalid { .. }) => Err(self.gone(source).caused_by(error)),
@@ -281,9 +299,10 @@ impl Reading {
         &mut self,
         source: &Source,
         end: End,
-        news: bool,
+        came: Came,
         out: &mut VecDeque<LogEvent>,
     ) -> Result<Step, Error> {
+        let Came { news, joined } = came;
         match (self.phase, &end) {
             (Phase::Tail(_), End::Closed) => {
                 self.phase = self.after_tail();
@@ -292,7 +311,18 @@ impl Reading {
             (Phase::Rest, End::Closed) => {
                 self.rounds += 1;
                 let may_be_more = news && (self.container != Container::Runs || self.rounds < ROUNDS);
-                return Ok(if may_be_more || self.rounds < 2 { Step::More } else { Step::Over });
+                if may_be_more || self.rounds < 2 {
+                    return Ok(Step::More);
+                }
+                // Nothing more comes, by a file that does not hold the last line: what followed that may be gone with its own. The
+                // log of a pod that is gone holds nothing at all.
+                let lost = self.place.last().filter(|_| !joined);
+                if let Some(after) = lost
+                    && source.pod(&self.pod, self.uid.as_ref()).await.map_err(unread)?.is_some()
+                {
+                    out.push_back(LogEvent::Gap(LogGap { after, before: None }));
+                }
+                return Ok(Step::Over);
             }
             // A tail that was begun is gone on with from there.
             (Phase::Tail(_), _) if self.place.last().is_some() => self.phase = self.after_tail(),
@@ -308,8 +338,8 @@ impl Reading {
 
     /// Looks at the pod after an answer that may not have been all.
     async fn look(&mut self, source: &Source, end: &End, out: &mut VecDeque<LogEvent>) -> Result<Step, Error> {
-        let pod = match source.cluster.read::<Pod>(Some(&source.namespace), &self.pod).await {
-            Ok(pod) => pod.filter(|pod| Uid::of(&pod.metadata) == self.uid),
+        let pod = match source.pod(&self.pod, self.uid.as_ref()).await {
+            Ok(pod) => pod,
             // Not known: what is asked next will show.
             Err(error) if is_transient(&error.failure) => return Ok(Step::More),
             Err(error) => return Err(unread(error)),
