@@ -44,15 +44,9 @@ pub(crate) async fn carry_out(
         let leftovers = leftovers::remove_workloads(call, plan, &ground).await?;
         Workloads { call, plan, facts, pulls: &pulls, ground: &ground, leftovers }.settle_all().await
     };
-    let started = {
-        let following = async {
-            keeping.follow().await;
-            std::future::pending::<()>().await;
-        };
-        match select(Box::pin(started), Box::pin(following)).await {
-            Either::Left((started, _)) => started,
-            Either::Right(_) => unreachable!("following never ends"),
-        }
+    let started = match select(Box::pin(started), Box::pin(keeping.follow())).await {
+        Either::Left((started, _)) => started,
+        Either::Right(((), started)) => started.await,
     };
     // Also where the apply failed: what was bound meanwhile holds data.
     let kept = keeping.finish().await;
@@ -125,12 +119,6 @@ impl Workloads<'_> {
             waiting = others;
             for workload in free {
                 let failed = workload.depends_on.iter().find(|name| ends.get(&***name).is_some_and(Result::is_err));
-                if let Some(failed) = failed {
-                    ends.insert(&workload.name, Err(Box::new(Failed::After(failed.clone()))));
-                    // Whoever depends on it has somebody less to wait for now.
-                    running.push(Either::Left(std::future::ready(None)));
-                    continue;
-                }
                 let pods = workload.depends_on.iter().filter_map(|name| {
                     let settled = ends.get(&**name)?.as_ref().ok()?;
                     Some((name.clone(), settled.pod.clone()))
@@ -141,17 +129,16 @@ impl Workloads<'_> {
                     end.is_some_and(|settled| settled.result.outcome != Outcome::Unchanged)
                 };
                 let others_moved = workload.depends_on.iter().any(has_moved);
-                running.push(Either::Right(Box::pin(async move {
-                    Some((&*workload.name, self.settle(workload, &pods, others_moved).await))
-                })));
+                running.push(Box::pin(async move {
+                    let end = match failed {
+                        Some(other) => Err(Failed::After(other.clone())),
+                        None => self.settle(workload, &pods, others_moved).await.map_err(Failed::By),
+                    };
+                    (&*workload.name, end.map_err(Box::new))
+                }));
             }
-            match running.next().await {
-                Some(Some((workload, end))) => {
-                    ends.insert(workload, end.map_err(|error| Box::new(Failed::By(error))));
-                }
-                Some(None) => {}
-                None => break,
-            }
+            let Some((workload, end)) = running.next().await else { break };
+            ends.insert(workload, end);
         }
         in_plan_order(self.plan, ends)
     }

@@ -131,8 +131,9 @@ impl<'a> Call<'a> {
 
     /// Tells what the call is doing.
     pub(crate) fn tell(&self, workload: &str, step: &str, waiting_for: &str) {
-        let doing = [step, waiting_for, workload].map(|part| self.redact(part)).join(" ");
-        doing.trim().clone_into(&mut self.doing.lock().unwrap_or_else(PoisonError::into_inner));
+        let parts = [step, waiting_for, workload].into_iter().filter(|part| !part.is_empty());
+        let doing = parts.map(|part| self.redact(part)).collect::<Vec<_>>().join(" ");
+        *self.doing.lock().unwrap_or_else(PoisonError::into_inner) = doing;
         self.context.tell(Progress {
             workload: workload.to_owned(),
             step: step.to_owned(),

@@ -5,8 +5,8 @@
 
 use data_encoding::BASE32_NOPAD;
 use k8s_openapi::api::core::v1::{
-    Affinity, Capabilities, Container, NodeAffinity, NodeSelectorRequirement, NodeSelectorTerm, Pod,
-    PodSecurityContext, PodSpec, PreferredSchedulingTerm, ResourceRequirements, SeccompProfile, SecurityContext,
+    Affinity, Capabilities, Container, NodeAffinity, NodeSelectorRequirement, NodeSelectorTerm, Pod, PodSpec,
+    PreferredSchedulingTerm, ResourceRequirements, SecurityContext,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use pando_api::{Error, ReasonKind};
@@ -18,7 +18,7 @@ use crate::error::unchanged;
 use crate::follow::Followed;
 use crate::objects::workload_meta;
 use crate::plan::Workload;
-use crate::pod::{APP, Template, image_of, pull_policy, pull_secrets};
+use crate::pod::{APP, Template, bare, confined, image_of, pull_policy, pull_secrets};
 use crate::sight;
 use crate::wait::{self, End};
 
@@ -101,22 +101,12 @@ fn pull_pod(template: &Template<'_>, node: &str, env: &Env) -> Pod {
     Pod {
         metadata,
         spec: Some(PodSpec {
-            restart_policy: Some("Never".to_owned()),
-            service_account_name: Some(object::SERVICE_ACCOUNT.to_owned()),
-            automount_service_account_token: Some(false),
-            enable_service_links: Some(false),
             termination_grace_period_seconds: Some(1),
             // Left behind by a caller that died, it ends by itself; and not before who waits for it gives up.
             active_deadline_seconds: i64::try_from((settings.start_timeout + budget::STOP_SLACK).as_secs()).ok(),
             image_pull_secrets: pull_secrets(pull_secret),
             affinity: Some(near(node)),
-            node_selector: (!settings.node_selector.is_empty()).then(|| settings.node_selector.clone()),
-            tolerations: (!settings.tolerations.is_empty()).then(|| settings.tolerations.clone()),
-            priority_class_name: settings.priority_class.clone(),
-            security_context: Some(PodSecurityContext {
-                seccomp_profile: Some(SeccompProfile { type_: "RuntimeDefault".to_owned(), localhost_profile: None }),
-                ..PodSecurityContext::default()
-            }),
+            security_context: Some(confined()),
             containers: vec![Container {
                 name: APP.to_owned(),
                 image: Some(workload.image.to_string()),
@@ -130,7 +120,7 @@ fn pull_pod(template: &Template<'_>, node: &str, env: &Env) -> Pod {
                 }),
                 ..Container::default()
             }],
-            ..PodSpec::default()
+            ..bare(settings)
         }),
         status: None,
     }

@@ -97,7 +97,7 @@ impl KubernetesRuntime {
     }
 
     /// Begins to keep a view of the cluster, and waits until it is there. For a process that lives on: it then observes
-    /// without a call, takes ended pods out of the endpoints as they end, and its first apply of an app makes three calls and
+    /// without a call, takes ended pods out of the endpoints as they end, and its first apply of an app makes four calls and
     /// one round trip less.
     ///
     /// # Errors

@@ -57,24 +57,16 @@ pub(crate) fn pod(template: &Template<'_>, revision: Revision) -> Pod {
     Pod {
         metadata,
         spec: Some(PodSpec {
-            restart_policy: Some("Never".to_owned()),
             scheduling_gates: Some(vec![PodSchedulingGate { name: START_GATE.to_owned() }]),
-            service_account_name: Some(object::SERVICE_ACCOUNT.to_owned()),
             image_pull_secrets: pull_secrets(pull_secret),
-            automount_service_account_token: Some(false),
-            enable_service_links: Some(false),
             hostname: Some(workload.name.clone()),
             termination_grace_period_seconds: Some(grace.into()),
-            node_selector: (!settings.node_selector.is_empty()).then(|| settings.node_selector.clone()),
-            tolerations: (!settings.tolerations.is_empty()).then(|| settings.tolerations.clone()),
             runtime_class_name: settings.runtime_class.clone(),
-            priority_class_name: settings.priority_class.clone(),
             security_context: Some(PodSecurityContext {
-                seccomp_profile: Some(SeccompProfile { type_: "RuntimeDefault".to_owned(), localhost_profile: None }),
                 run_as_user: workload.settings.run_as_user.map(i64::from),
                 run_as_group: workload.settings.run_as_group.map(i64::from),
                 fs_group: workload.settings.fs_group.map(i64::from),
-                ..PodSecurityContext::default()
+                ..confined()
             }),
             init_containers: settings.isolation_gate.map(|limit| {
                 // Another family's addresses could not be dialled at all, which proves nothing.
@@ -84,9 +76,31 @@ pub(crate) fn pod(template: &Template<'_>, revision: Revision) -> Pod {
             }),
             containers: vec![app(workload)],
             volumes: Some(volumes(workload)).filter(|volumes| !volumes.is_empty()),
-            ..PodSpec::default()
+            ..bare(settings)
         }),
         status: None,
+    }
+}
+
+/// What every pod of an app is: bare, of an account without a token, and placed as the settings say.
+pub(crate) fn bare(settings: &Settings) -> PodSpec {
+    PodSpec {
+        restart_policy: Some("Never".to_owned()),
+        service_account_name: Some(object::SERVICE_ACCOUNT.to_owned()),
+        automount_service_account_token: Some(false),
+        enable_service_links: Some(false),
+        node_selector: (!settings.node_selector.is_empty()).then(|| settings.node_selector.clone()),
+        tolerations: (!settings.tolerations.is_empty()).then(|| settings.tolerations.clone()),
+        priority_class_name: settings.priority_class.clone(),
+        ..PodSpec::default()
+    }
+}
+
+/// The system calls that every pod of an app is held to.
+pub(crate) fn confined() -> PodSecurityContext {
+    PodSecurityContext {
+        seccomp_profile: Some(SeccompProfile { type_: "RuntimeDefault".to_owned(), localhost_profile: None }),
+        ..PodSecurityContext::default()
     }
 }
 

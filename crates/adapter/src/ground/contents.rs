@@ -46,8 +46,7 @@ pub(super) async fn secrets(call: &Call<'_>, plan: &Plan, pulls: &Pulls<'_>, fre
     }));
     let credentials = pulls.secrets(call.app);
     let made = try_join_all(credentials.iter().map(|secret| async {
-        let known = named(&live, &name(&secret.metadata)).map_or(Known::Absent, |live| Known::Live(Box::new(live)));
-        call.ensure(secret, known).await.map_err(not_made)
+        call.ensure(secret, known(named(&live, &name(&secret.metadata)))).await.map_err(not_made)
     }));
     let (environments, _) = futures::try_join!(environments, made)?;
     let used: BTreeSet<String> = credentials.iter().map(|secret| name(&secret.metadata)).collect();
@@ -91,9 +90,13 @@ async fn environment(
         // A pod on its way reads it when its container starts, and would run by another plan's environment than its own.
         return Ok(Environment { key, key_lost, same, pending: Some(desired) });
     }
-    let known = live.map_or(Known::Absent, |live| Known::Live(Box::new(live)));
-    call.ensure(&desired, known).await.map_err(not_made)?;
+    call.ensure(&desired, known(live)).await.map_err(not_made)?;
     Ok(Environment { key, key_lost, same, pending: None })
+}
+
+/// What was read of an object, for making it so.
+fn known<T>(live: Option<T>) -> Known<T> {
+    live.map_or(Known::Absent, |live| Known::Live(Box::new(live)))
 }
 
 /// What is noted of the Secret as it was before this adapter wrote to it, and whether it held the plan's environment then and does
@@ -137,8 +140,7 @@ pub(super) async fn files(call: &Call<'_>, plan: &Plan, fresh: bool) -> Result<F
     };
     let (pending, now): (Vec<_>, Vec<_>) = desired.into_iter().partition(changes);
     try_join_all(now.iter().map(|files| async {
-        let known = named(&live, &name(&files.metadata)).map_or(Known::Absent, |live| Known::Live(Box::new(live)));
-        call.ensure(files, known).await.map_err(not_made)
+        call.ensure(files, known(named(&live, &name(&files.metadata)))).await.map_err(not_made)
     }))
     .await?;
     Ok(Files { pending, idle: live.into_iter().filter(|files| is_idle_map(files, &used)).collect() })
