@@ -336,7 +336,7 @@ mod tests {
 
     #[test]
     fn an_answer_has_joined_when_it_holds_the_last_line() {
-        let text = |nanos: i64| Text { time: at(nanos), offset: 0, bytes: bytes::Bytes::from_static(b"x\n") };
+        let text = |nanos: i64| Text { time: at(nanos), offset: 0, bytes: Bytes::from_static(b"x\n") };
         let mut place = Place::default();
         let mut first = place.answer();
         assert!(first.has_joined(), "there was no line before");
