@@ -76,6 +76,8 @@ pub(super) struct Reading {
     pace: Pace,
     /// The reader was away: what is read may be behind.
     behind: bool,
+    /// The last answer of log came to its end as if all were told.
+    closed: bool,
 }
 
 /// What is known of the container.
@@ -153,6 +155,7 @@ impl Reading {
             rounds: 0,
             pace: Pace::new(options.follow),
             behind: false,
+            closed: false,
         };
         reading.phase = options.tail.map_or_else(|| reading.after_tail(), Phase::Tail);
         reading
@@ -231,7 +234,13 @@ impl Reading {
                 self.ended(source, End::Broken(error), Came { news: false, joined: true }, out).await
             }
             // "container … is terminated": its node knows nothing of it any more.
-            Err(error) if matches!(error.failure, Failure::Invalid { .. }) => Err(self.gone(source).caused_by(error)),
+            Err(error) if matches!(error.failure, Failure::Invalid { .. }) => {
+                let pod = source.pod(&self.pod, self.uid.as_ref()).await.map_err(unread)?;
+                if pod.is_none_or(|pod| sight::is_going(&pod)) {
+                    return Ok(self.lost_with_its_pod(out));
+                }
+                Err(self.gone(source).caused_by(error))
+            }
             Err(error) => Err(unread(error)),
         }
     }
@@ -303,6 +312,9 @@ impl Reading {
         out: &mut VecDeque<LogEvent>,
     ) -> Result<Step, Error> {
         let Came { news, joined } = came;
+        if !matches!(end, End::Words(_)) {
+            self.closed = matches!(end, End::Closed);
+        }
         match (self.phase, &end) {
             (Phase::Tail(_), End::Closed) => {
                 self.phase = self.after_tail();
@@ -344,19 +356,15 @@ impl Reading {
             Err(error) if is_transient(&error.failure) => return Ok(Step::More),
             Err(error) => return Err(unread(error)),
         };
-        let Some(pod) = pod else {
-            let was_cut = !matches!(end, End::Closed);
-            let gap = self.place.last().filter(|_| was_cut).map(|after| LogGap { after, before: None });
-            out.extend(gap.map(LogEvent::Gap));
-            return Ok(Step::Over);
-        };
+        let Some(pod) = pod else { return Ok(self.lost_with_its_pod(out)) };
         if !sight::has_ended(&pod) {
             return Ok(Step::More);
         }
         match self.container {
             Container::Runs => self.container = Container::EndedJustNow,
             Container::EndedJustNow | Container::Ended if matches!(end, End::Words(Words::NoLog)) => {
-                return Err(self.gone(source));
+                // A node removes the log of a pod that was told to end before the pod's object goes.
+                return if sight::is_going(&pod) { Ok(self.lost_with_its_pod(out)) } else { Err(self.gone(source)) };
             }
             Container::EndedJustNow | Container::Ended => {}
         }
@@ -364,6 +372,13 @@ impl Reading {
             self.phase = Phase::Rest;
         }
         Ok(Step::More)
+    }
+
+    /// The log went with its pod: what was not told by then is lost.
+    fn lost_with_its_pod(&self, out: &mut VecDeque<LogEvent>) -> Step {
+        let gap = self.place.last().filter(|_| !self.closed).map(|after| LogGap { after, before: None });
+        out.extend(gap.map(LogEvent::Gap));
+        Step::Over
     }
 
     /// Lets some time pass where nothing came of an answer, and fails when that has been so for too long.

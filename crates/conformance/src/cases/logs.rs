@@ -295,6 +295,30 @@ pub(super) async fn a_nodes_words_are_no_output(bed: &dyn Bed) {
     }
 }
 
+/// A node removes the log of a pod that was told to end before the pod is gone: whether all was told by then shows in the log.
+pub(super) async fn a_log_that_goes_before_its_pod_has_ended(bed: &dyn Bed) {
+    let bed = bed.memory().expect("the bed is in memory");
+    let bed = bed.beside(|config| config.delays.removal = Duration::from_secs(3)).await;
+    // A line with its time has 35 bytes.
+    for (torn, expected) in [(Tear::Not, "one\nuno\ntwo\n"), (Tear::Cut(40), "one\nLogGap")] {
+        let app = App::new(&bed, "removed");
+        let plan = |words: &[&str], then| app.plan(&prints(words, then));
+        app.apply(&plan(&["one", "uno"], Behaviour::Run)).await;
+        has_written(&app, 2).await;
+        let tears = move |answer, request: &LogRequest| match (request.pod.as_str(), answer) {
+            ("web-1", 0) => torn,
+            ("web-1", _) => Tear::Words("unable to retrieve container logs for containerd://0123456789abcdef"),
+            _ => Tear::Not,
+        };
+        let follower = app.by_way_of(Torn::new(bed.cluster(), 4096, tears));
+        let text = while_followed(&follower, async || {
+            app.apply(&plan(&["two"], CRASH)).await;
+        });
+        let text = text.await;
+        assert!(text.starts_with(expected) && text.ends_with("two\n"), "{torn:?}: {text}");
+    }
+}
+
 /// The numbers that an app counted.
 fn numbers(lines: &[LogLine]) -> Vec<u64> {
     let number = |line: &LogLine| -> u64 {

@@ -280,6 +280,7 @@ pub const CASES: &[Case] = cases! {
         a_log_that_falls_silent_is_asked_for_again [Kubelet];
         a_node_that_cannot_follow_is_asked_again_and_again [Kubelet];
         a_nodes_words_are_no_output [Kubelet];
+        a_log_that_goes_before_its_pod_has_ended [Memory];
         a_slow_reader_is_told_what_it_lost [Memory] full;
         a_rotation_in_a_cut_is_told_as_a_gap [Memory];
         a_late_reader_is_told_what_it_lost [Kubelet] full;
