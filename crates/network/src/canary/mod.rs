@@ -5,7 +5,7 @@
 //! the very policy that apps have. A way counts as closed only when the same probe came through before, and when another probe of the
 //! same pod, which the policy admits, comes through beside it. Everything else proves nothing.
 //!
-//! Pure: [`legs`] says who dials whom, [`judge`] reads what they wrote. The pods are made elsewhere, of the containers here.
+//! Pure: [`probers`] says who dials whom, a [`Record`] reads what they wrote. The pods are made elsewhere, of the containers here.
 
 mod judge;
 mod legs;
