@@ -9,6 +9,7 @@
 //! - `ground` makes what an app's pods stand on; `objects`, `pull` and `pod` say what that is.
 //! - `record` decides what to do about a workload, `start` does it, `wait` follows the pod and `sight` reads it; `fetch` has a new
 //!   image pulled before the old version ends, `adopt` takes over what the adapter before this one made.
+//! - `canary` finds out, by pods that dial each other, whether network policies are enforced.
 //! - `volumes` sees to it that data stays.
 //! - `view` is a copy of what must be seen across the cluster; `follow` tells a waiting call what happens.
 //! - `preview` tells what an apply would do, by reads alone.
@@ -17,6 +18,7 @@
 mod adopt;
 mod apply;
 mod call;
+mod canary;
 mod check;
 mod config;
 mod digest;
@@ -26,6 +28,7 @@ mod error;
 mod fetch;
 mod follow;
 mod ground;
+mod health;
 mod image;
 mod known;
 mod leftovers;
@@ -53,7 +56,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use pando_api::{
-    ApplyResult, BundlePlan, BundleRef, CallContext, Code, DestroyOptions, Error, LogOptions, LogStream,
+    ApplyResult, BundlePlan, BundleRef, CallContext, Code, DestroyOptions, Error, Health, LogOptions, LogStream,
     ObservedBundle, Preview, RuntimeAdapter, Upstream, WorkloadRef,
 };
 use pando_cluster::env::BoxFuture;
@@ -63,6 +66,7 @@ use pando_cluster::{Cluster, Env, Object, Resilient, budget};
 pub use config::{Connection, Settings};
 
 use crate::call::Call;
+use crate::canary::Canary;
 use crate::known::Facts;
 use crate::owned::{GivenUp, GivenUpCalls, Leash};
 use crate::plan::{Plan, Workload};
@@ -242,6 +246,16 @@ impl Shared {
         }
     }
 
+    /// Finds out whether network policies are enforced.
+    async fn check_health(&self, context: CallContext, mut leash: Leash) -> Result<Health, Error> {
+        let facts = self.facts.fresh(&self.cluster, &self.env).await.map_err(error::unread)?;
+        let Shared { cluster, env, settings, .. } = self;
+        let canary = Canary { cluster, env, settings, facts: &facts, request_id: &context.request_id };
+        let found = canary.run(&mut leash).await?;
+        tracing::info!(request_id = context.request_id, verdict = ?found.verdict, nodes = ?found.nodes, "canary came to its end");
+        health::isolation(found)
+    }
+
     /// Undoes what the call began, and says why.
     async fn give_up(&self, call: &Call<'_>, given_up: GivenUp) -> Error {
         let unfinished = call.unfinished();
@@ -266,10 +280,30 @@ impl Shared {
     }
 }
 
+fn cut(call: &str) -> Error {
+    let message = format!("the {call} ended without an answer: the program is ending, or has a defect");
+    Error::new(Code::Internal, message)
+}
+
 #[async_trait]
 impl RuntimeAdapter for KubernetesRuntime {
     fn kind(&self) -> &'static str {
         "kubernetes"
+    }
+
+    async fn health_check(&self, context: &CallContext) -> Result<Health, Error> {
+        let (shared, context) = (Arc::clone(&self.shared), context.clone());
+        let limit = context.deadline;
+        let task =
+            |leash| -> BoxFuture<'static, _> { Box::pin(async move { shared.check_health(context, leash).await }) };
+        let noted = self.shared.given_up.note();
+        let unheard = |answer: Result<Health, Error>| {
+            // Nobody may want to know what came of it.
+            answer.err().map(|error| noted.send(error));
+        };
+        owned::run(&self.shared.env, "health check", limit, task, unheard)
+            .await
+            .unwrap_or_else(|| Err(cut("health check")))
     }
 
     async fn apply(&self, plan: &BundlePlan, context: &CallContext) -> Result<ApplyResult, Error> {
@@ -280,14 +314,12 @@ impl RuntimeAdapter for KubernetesRuntime {
         let limit = context.deadline.map(|deadline| deadline + grace + budget::STOP_SLACK);
         let task =
             |leash| -> BoxFuture<'static, _> { Box::pin(async move { shared.apply(plan, context, leash).await }) };
-        let cut =
-            || Error::new(Code::Internal, "the apply ended without an answer: the program is ending, or has a defect");
         let noted = self.shared.given_up.note();
         let unheard = |answer: Result<ApplyResult, Error>| {
             // Nobody may want to know what came of it.
             answer.err().map(|error| noted.send(error));
         };
-        owned::run(&self.shared.env, "apply", limit, task, unheard).await.unwrap_or_else(|| Err(cut()))
+        owned::run(&self.shared.env, "apply", limit, task, unheard).await.unwrap_or_else(|| Err(cut("apply")))
     }
 
     async fn observe(&self, bundle: &BundleRef, context: &CallContext) -> Result<ObservedBundle, Error> {

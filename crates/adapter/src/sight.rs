@@ -13,6 +13,7 @@ use k8s_openapi::api::core::v1::{
 use pando_api::{Reason, ReasonKind};
 use pando_cluster::budget;
 use pando_cluster::names::START_GATE;
+use pando_network::canary;
 use pando_network::gate::{self, Passing};
 
 use crate::pod::APP;
@@ -308,7 +309,12 @@ fn phase(pod: &Pod) -> &str {
 }
 
 fn app(pod: &Pod) -> Option<&ContainerStatus> {
-    pod.status.as_ref()?.container_statuses.iter().flatten().find(|container| container.name == APP)
+    pod.status.as_ref()?.container_statuses.iter().flatten().find(|container| is_main(&container.name))
+}
+
+/// Whether it is the container that a pod of ours is there for.
+pub(crate) fn is_main(container: &str) -> bool {
+    container == APP || container == canary::CONTAINER
 }
 
 fn gate_status(pod: &Pod) -> Option<&ContainerStatus> {

@@ -135,12 +135,14 @@ async fn is_ready_in_time(call: &Call<'_>, dependency: &Dependency<'_>) -> bool 
     }
 }
 
-/// The end of the app's log, without any value of its environment; `None` when there is none to be had.
+/// The end of the log of what the pod is there for, without any value of its environment; `None` when there is none to be had.
 pub(crate) async fn log_tail(call: &Call<'_>, pod: &Pod) -> Option<String> {
+    let mut containers = pod.spec.iter().flat_map(|spec| &spec.containers).map(|container| &container.name);
+    let container = containers.find(|name| sight::is_main(name))?.clone();
     let request = LogRequest {
         namespace: call.namespace(),
         pod: name(&pod.metadata),
-        container: APP.to_owned(),
+        container,
         follow: false,
         since: None,
         tail_lines: Some(400),

@@ -9,6 +9,7 @@
 mod context;
 mod error;
 mod facts;
+mod health;
 mod logs;
 mod plan;
 mod preview;
@@ -24,6 +25,7 @@ pub use facts::{
     ApplyResult, Change, DestroyOptions, Gate, GateProof, ObservedBundle, ObservedVolume, ObservedWorkload, Outcome,
     Reason, ReasonKind, Upstream, WorkloadResult, Written,
 };
+pub use health::{Health, Isolation};
 pub use logs::{LogEvent, LogGap, LogLine, LogOptions, LogStream};
 pub use plan::{
     BundlePlan, BundleRef, EgressLayer, EgressMode, EgressPlan, EgressSource, FilePlan, HealthPlan, MountPlan,
@@ -46,6 +48,15 @@ pub trait RuntimeAdapter: fmt::Debug + Send + Sync {
     fn category(&self) -> &'static str {
         "runtime"
     }
+
+    /// Whether apps can be trusted to this runtime: it answers, and keeps them from each other. That is found out by trying, which
+    /// takes seconds.
+    ///
+    /// # Errors
+    ///
+    /// [`Code::AdapterUnavailable`] when it does not, or when that could not be found out: the message says which, and the remedy
+    /// what a person can do.
+    async fn health_check(&self, context: &CallContext) -> Result<Health, Error>;
 
     /// Makes the bundle so, and waits until each workload's container runs, has ended, or cannot start.
     ///

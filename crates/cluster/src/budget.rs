@@ -49,3 +49,11 @@ pub const DEPENDENCY_READY: Duration = Duration::from_mins(2);
 pub const QUOTA_SETTLES: Duration = Duration::from_secs(10);
 /// How long facts about nodes and the API server's addresses are used before they are read again.
 pub const CLUSTER_FACTS: Duration = Duration::from_mins(1);
+/// A canary's pods, until they run: the helper image may have to be pulled.
+pub const CANARY_STARTS: Duration = Duration::from_mins(2);
+/// Until everything comes through between a canary's pods, before there is a policy.
+pub const CANARY_OPENS: Duration = Duration::from_secs(20);
+/// At most so long may a canary's policy take to close, however long a gate may wait.
+pub const CANARY_CLOSES: Duration = Duration::from_mins(2);
+/// A canary's namespaces of this age are somebody's who died.
+pub const CANARY_IS_STALE: Duration = Duration::from_mins(6);

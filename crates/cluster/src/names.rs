@@ -58,6 +58,8 @@ pub mod annotation {
 pub mod role {
     /// Pulls an image, or holds the credentials for it.
     pub const PULL: &str = "pull";
+    /// Finds out whether network policies are enforced, or is a namespace for that.
+    pub const CANARY: &str = "canary";
 }
 
 /// The value of [`annotation::TOUCHED`] on a namespace that is about to be deleted.
@@ -91,6 +93,9 @@ pub const MAX_LABEL: usize = 63;
 /// What each of our namespaces' names begins with.
 pub const PREFIX: &str = "pando-";
 
+/// What the labels of canaries' namespaces begin with.
+const CANARY: &str = "canary-";
+
 /// Length of the hash, with its hyphen, that keeps two ids apart.
 const HASH: usize = 11;
 
@@ -111,11 +116,16 @@ impl AppNamespace {
     pub fn of(bundle_id: &str, reserved: &[&str]) -> Self {
         let taken = |label: &str| {
             label == "edge"
-                || label.starts_with("canary-")
+                || label.starts_with(CANARY)
                 || label.starts_with("trial-")
                 || reserved.iter().any(|name| name.strip_prefix(PREFIX) == Some(label))
         };
         Self { bundle_id: bundle_id.to_owned(), label: label_of(bundle_id, MAX_LABEL - PREFIX.len(), taken) }
+    }
+
+    /// A namespace for a canary (S-13), which no bundle can get. `token` tells it from others: lower-case letters and digits.
+    pub fn canary(token: &str) -> Self {
+        Self { bundle_id: String::new(), label: format!("{CANARY}{token}") }
     }
 
     /// The namespace's name, `pando-<label>`.

@@ -77,6 +77,14 @@ fn script(behaviour: &Behaviour) -> String {
                 limit.as_secs()
             )
         }
+        Behaviour::Survey { targets, pause, .. } => {
+            let dial = |(index, target)| format!("dial {} >/dev/null; echo \"$round {index} $what\"\n", words(target));
+            let round: String = targets.iter().enumerate().map(dial).collect();
+            let pause = seconds((*pause).max(Duration::from_millis(1)));
+            format!(
+                "{END_ON_TERM}{DIAL}round=0\nwhile :; do\nround=$((round + 1))\n{round}echo \"$round .\"\nsleep {pause} & wait $!\ndone\n"
+            )
+        }
         Behaviour::Print { lines, then } => {
             let mut print = String::new();
             for line in lines {

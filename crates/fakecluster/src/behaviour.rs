@@ -59,6 +59,16 @@ pub enum Behaviour {
         /// Exits 1 when that has not happened by then.
         limit: Duration,
     },
+    /// Dials every target, round after round, and writes what came of each: `ROUND INDEX OUTCOME`, and `ROUND .` after the last one.
+    /// The outcome is `open`, `refused`, `dropped`, `noroute`, or `noname` where a name has no address.
+    Survey {
+        /// Where to.
+        targets: Vec<Target>,
+        /// How long a client waits for an answer that does not come.
+        patience: Duration,
+        /// The pause after a round; zero counts as a millisecond.
+        pause: Duration,
+    },
     /// Writes lines to its log, one a millisecond.
     Print {
         /// The lines, without their ends.

@@ -11,4 +11,4 @@ pub mod gate;
 mod policy;
 
 pub use addresses::{ClusterAddresses, api_server_addresses, node_addresses};
-pub use policy::{Dns, Egress, NetworkConfig, Proxy, default_policy, open_addresses};
+pub use policy::{Dns, Egress, NetworkConfig, Proxy, default_policy, open_addresses, server_labels};

@@ -152,11 +152,18 @@ fn same_namespace() -> NetworkPolicyPeer {
     NetworkPolicyPeer { pod_selector: Some(LabelSelector::default()), ..NetworkPolicyPeer::default() }
 }
 
+/// The labels of the pods of Pando's own server, by which the policies admit them.
+pub fn server_labels() -> BTreeMap<String, String> {
+    [("app.kubernetes.io/name", "pando"), ("app.kubernetes.io/component", "server")]
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .into()
+}
+
 /// Both selectors in one peer: pods with these labels in that namespace, not either.
 fn proxy(proxy: &Proxy) -> NetworkPolicyPeer {
     NetworkPolicyPeer {
         namespace_selector: Some(namespace_named(&proxy.namespace)),
-        pod_selector: Some(matching([("app.kubernetes.io/name", "pando"), ("app.kubernetes.io/component", "server")])),
+        pod_selector: Some(LabelSelector { match_labels: Some(server_labels()), match_expressions: None }),
         ip_block: None,
     }
 }

@@ -1,6 +1,7 @@
 //! The cluster in memory, asked directly or by kube's client over its HTTP face.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -14,6 +15,7 @@ use pando_fakecluster::behaviour::{Behaviour, Daemons, Host, Outcome, Programs, 
 use pando_fakecluster::netpol::{End, Plugin, PodName};
 use pando_fakecluster::{FakeCluster, FakeConfig, Image, face};
 use pando_kubecluster::KubeCluster;
+use pando_network::canary::{self, Part};
 use pando_network::gate::Gate;
 
 use crate::bed::{Bed, Need, Write};
@@ -60,6 +62,9 @@ impl Programs for Scripts {
         if let Some(gate) = Gate::of(container) {
             return behaviour_of(&gate, container.image.as_deref());
         }
+        if let Some(part) = Part::of(container) {
+            return of_canary(&part, container.image.as_deref());
+        }
         if label_value(&pod.metadata, label::ROLE) == Some(role::PULL) {
             // Its command is a path that no image has.
             return Behaviour::StartError { message: "exec: no such file or directory".to_owned() };
@@ -90,6 +95,29 @@ fn behaviour_of(gate: &Gate, image: Option<&str>) -> Behaviour {
         targets: [service].into_iter().chain(targets).collect(),
         in_a_row: 2,
         limit: gate.limit,
+    }
+}
+
+/// What the scripts of a canary do in an image with the shell and the tools of busybox.
+fn of_canary(part: &Part, image: Option<&str>) -> Behaviour {
+    match part {
+        Part::Server { .. } if image == Some(APP_IMAGE) => Behaviour::Print {
+            lines: vec!["the image lacks: wget httpd nc".to_owned()],
+            then: Box::new(Behaviour::Exit { after: Duration::ZERO, code: 3 }),
+        },
+        Part::Server { .. } => Behaviour::Listen { ports: vec![canary::PORT] },
+        Part::Prober { targets, .. } => Behaviour::Survey {
+            targets: targets.iter().map(dialled_by_canary).collect(),
+            patience: Duration::from_secs(1),
+            pause: Duration::from_millis(100),
+        },
+    }
+}
+
+fn dialled_by_canary(target: &canary::Target) -> Target {
+    match target.host.trim_matches(['[', ']']).parse::<IpAddr>() {
+        Ok(address) => Target::address(address, target.port),
+        Err(_) => Target::name(&*target.host, target.port),
     }
 }
 

@@ -125,6 +125,7 @@ async fn act(fake: &FakeCluster, id: &ProcessId, behaviour: &Behaviour) -> Endin
             Behaviour::DialUntilClosed { targets, in_a_row, limit } => {
                 return dial_until_closed(fake, id, targets, *in_a_row, *limit).await;
             }
+            Behaviour::Survey { targets, patience, pause } => survey(fake, id, targets, *patience, *pause).await,
             Behaviour::Print { lines, then } => {
                 print(fake, id, lines).await;
                 doing = then;
@@ -234,34 +235,56 @@ async fn dial_until_closed(
     }
 }
 
+/// Dials all targets of a round beside each other: it is over when the last of them has its answer, or waits no longer.
+async fn survey(fake: &FakeCluster, id: &ProcessId, targets: &[Target], patience: Duration, pause: Duration) -> ! {
+    for round in 1_u64.. {
+        let outcomes: Vec<_> = targets.iter().map(|target| dial_once(fake, id, target)).collect();
+        if outcomes.contains(&Some(Outcome::Dropped)) {
+            fake.env().sleep(patience).await;
+        }
+        for (index, outcome) in outcomes.into_iter().enumerate() {
+            let line = format!("{round} {index} {}\n", outcome.map_or("noname", word));
+            fake.machines().write(id, fake.env().wall.now(), line.as_bytes());
+        }
+        fake.machines().write(id, fake.env().wall.now(), format!("{round} .\n").as_bytes());
+        fake.env().sleep(pause.max(Duration::from_millis(1))).await;
+    }
+    unreachable!("there are more rounds than time")
+}
+
 /// Dials every target once, in order, and logs what came of it; answers those that were open.
 fn round(fake: &FakeCluster, id: &ProcessId, targets: &[Target]) -> Vec<String> {
-    let pod = fake.machines().with(|state| state.processes.get(id).map(|process| process.pod.clone()));
-    let Some(from) = pod else { return Vec::new() };
     let mut open = Vec::new();
     for target in targets {
-        let end = match &target.host {
-            Host::Address(ip) => Some(End::Address(*ip)),
-            Host::Pod(pod) => Some(End::Pod(pod.clone())),
-            Host::Name(name) => fake.resolve(name).first().copied().map(End::Address),
-        };
-        let outcome = end.map_or(Outcome::NoRoute, |end| fake.dial_from(&id.uid, &end, target.port));
-        let dial = Dial {
-            at: fake.env().now(),
-            from: from.clone(),
-            uid: id.uid.clone(),
-            container: id.container.clone(),
-            target: target.clone(),
-            outcome,
-        };
+        let outcome = dial_once(fake, id, target).unwrap_or(Outcome::NoRoute);
         let to = format!("{} {}", host_text(&target.host), target.port);
-        fake.machines().with(|state| state.dials.push(dial));
         fake.machines().write(id, fake.env().wall.now(), format!("dial {to} {}\n", word(outcome)).as_bytes());
         if outcome == Outcome::Open {
             open.push(to);
         }
     }
     open
+}
+
+/// Dials a target and notes that it did; `None` where its name has no address, or who dials is gone.
+fn dial_once(fake: &FakeCluster, id: &ProcessId, target: &Target) -> Option<Outcome> {
+    let from = fake.machines().with(|state| state.processes.get(id).map(|process| process.pod.clone()))?;
+    let end = match &target.host {
+        Host::Address(ip) => Some(End::Address(*ip)),
+        Host::Pod(pod) => Some(End::Pod(pod.clone())),
+        Host::Name(name) => fake.resolve(name).first().copied().map(End::Address),
+    };
+    let outcome = end.map(|end| fake.dial_from(&id.uid, &end, target.port));
+    let dial = Dial {
+        at: fake.env().now(),
+        from,
+        uid: id.uid.clone(),
+        container: id.container.clone(),
+        target: target.clone(),
+        outcome: outcome.unwrap_or(Outcome::NoRoute),
+    };
+    fake.machines().with(|state| state.dials.push(dial));
+    outcome
 }
 
 fn host_text(host: &Host) -> String {
