@@ -29,7 +29,8 @@ pub(crate) struct Args {
     /// A URL outside the cluster that its pods can reach. Cases that need one are skipped, and counted, without it.
     #[arg(long)]
     outside: Option<String>,
-    /// Fails when more cases are skipped than this: for a cluster of which it is known what it has.
+    /// Fails when more cases are skipped than this, beside those that only a cluster in memory can play: for a cluster of which it is
+    /// known what it has.
     #[arg(long)]
     max_skipped: Option<u32>,
 }

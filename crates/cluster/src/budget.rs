@@ -57,3 +57,15 @@ pub const CANARY_OPENS: Duration = Duration::from_secs(20);
 pub const CANARY_CLOSES: Duration = Duration::from_mins(2);
 /// A canary's namespaces of this age are somebody's who died.
 pub const CANARY_IS_STALE: Duration = Duration::from_mins(6);
+/// A pass that is older is found out anew by a health check.
+pub const VERDICT_IS_RENEWED: Duration = Duration::from_mins(45);
+/// A health check answers by a pass that is no older, where nothing newer could be found out.
+pub const VERDICT_IS_FRESH: Duration = Duration::from_hours(1);
+/// Apps are started by a pass that is no older.
+pub const VERDICT_COUNTS: Duration = Duration::from_hours(3);
+/// That policies are not enforced is believed for so long, and then found out anew.
+pub const FAILURE_IS_KEPT: Duration = Duration::from_mins(5);
+/// A process asks so often what others found out.
+pub const VERDICT_IS_REREAD: Duration = Duration::from_mins(5);
+/// Clocks may differ by so much.
+pub const CLOCKS_DIFFER: Duration = Duration::from_mins(5);

@@ -85,6 +85,8 @@ pub mod object {
     pub const PULL_SECRET: &str = "pando-pull";
     /// The egress gateway's name; no workload may have it.
     pub const EGRESS_GATEWAY: &str = "pando-egress";
+    /// In Pando's own namespace: what the cluster's isolation is held to be.
+    pub const ISOLATION: &str = "pando-isolation";
 }
 
 /// The longest name of a namespace, of a Service and of a label's value.

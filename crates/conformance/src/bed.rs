@@ -117,6 +117,13 @@ pub enum Need {
     TwoNodes,
 }
 
+impl Need {
+    /// Whether only a cluster in memory can meet it. Such cases are no loss on a real one, which cannot have them.
+    pub fn is_of_memory(self) -> bool {
+        matches!(self, Self::Clock | Self::Memory)
+    }
+}
+
 /// The name of the namespace that the bundle `id` lives in.
 pub fn namespace_of(id: &str) -> String {
     AppNamespace::of(id, &[]).name()

@@ -124,7 +124,7 @@ impl RealCluster {
         self.settings.profile
     }
 
-    /// How many cases may be skipped for want of what they need; where nobody says, as many as there are.
+    /// How many cases may be skipped for want of what a real cluster can have; where nobody says, as many as there are.
     pub fn ceiling(&self) -> usize {
         self.settings.max_skipped.unwrap_or(usize::MAX)
     }

@@ -5,6 +5,7 @@ mod apps_changes;
 mod apps_failures;
 mod apps_repairs;
 mod budget;
+mod canary;
 mod claims;
 mod fixture;
 mod gate;
@@ -309,6 +310,15 @@ pub const CASES: &[Case] = cases! {
         a_gate_that_never_closes_is_an_error_with_its_node [Kubelet Packets];
         a_gate_whose_probe_cannot_run_is_not_passed [Kubelet Packets AppImage];
         a_gate_passes_as_whatever_user_the_app_runs [Kubelet Packets];
+    }
+    canary {
+        a_closed_network_is_found_with_its_families_and_nodes [Kubelet Packets];
+        a_network_that_leaves_anything_open_is_told_with_it [Memory];
+        a_network_that_closes_late_passes_with_the_time_it_took [Memory];
+        a_helper_image_that_cannot_be_had_is_told [Kubelet];
+        a_helper_image_without_the_tools_is_told_with_what_it_lacks [Kubelet AppImage];
+        a_check_that_nobody_waits_for_takes_away_what_it_made [Memory];
+        what_a_dead_process_left_is_swept_and_nothing_else [Clock];
     }
     budget {
         a_first_apply_of_a_fresh_process [Memory];

@@ -145,11 +145,6 @@ impl Record {
         self.counted().count() == IN_A_ROW && self.counted().all(as_policed)
     }
 
-    /// Whether a policed round was complete at all.
-    pub fn has_reported(&self) -> bool {
-        self.counted().next().is_some()
-    }
-
     fn is_as_policed_in(&self, round: &Round, index: usize, leg: &Leg) -> bool {
         match round.outcomes.get(&index) {
             Some(Outcome::Open) => !leg.way.is_closed(),
@@ -354,7 +349,7 @@ mod tests {
         records.iter_mut().for_each(Record::policed);
         round(&mut records, 2, enforced);
         round(&mut records, 3, enforced);
-        assert!(!records[0].is_as_policed() && records[0].has_reported());
+        assert!(!records[0].is_as_policed() && records[0].counted().next().is_some());
         round(&mut records, 4, enforced);
         assert!(records.iter().all(Record::is_as_policed));
     }
@@ -479,7 +474,7 @@ mod tests {
         for number in 1..=3 {
             round(&mut records, number, enforced);
         }
-        assert!(!records.iter().any(Record::has_reported));
+        assert!(records.iter().all(|record| record.counted().next().is_none()));
         records[0].take("no line of ours");
         records[0].take("");
         records[0].take("4 0");

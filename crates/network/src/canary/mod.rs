@@ -5,15 +5,17 @@
 //! the very policy that apps have. A way counts as closed only when the same probe came through before, and when another probe of the
 //! same pod, which the policy admits, comes through beside it. Everything else proves nothing.
 //!
-//! Pure: [`probers`] says who dials whom, a [`Record`] reads what they wrote. The pods are made elsewhere, of the containers here.
+//! Pure: [`probers`] says who dials whom, a [`Record`] reads what they wrote, and a [`Standing`] is what is held by it from then on. The pods are made elsewhere, of the containers here.
 
 mod judge;
 mod legs;
+mod standing;
 
 use k8s_openapi::api::core::v1::Container;
 
 pub use judge::{Outcome, Record, Verdict};
 pub use legs::{Family, Leg, Prober, Seat, Server, Target, Way, probers};
+pub use standing::{Finding, Held, Open, Standing, Worth};
 
 /// The name of a canary's container.
 pub const CONTAINER: &str = "canary";
