@@ -14,8 +14,12 @@ use crate::kubectl::{ACCOUNT, Kubectl};
 use crate::shell;
 
 /// The roles of Pando's account: kind, namespace, name.
-const ROLES: &[(&str, &str, &str)] =
-    &[("clusterrole", "", "pando"), ("clusterrole", "", "pando-app-manager"), ("role", "default", "pando-api-server")];
+const ROLES: &[(&str, &str, &str)] = &[
+    ("clusterrole", "", "pando"),
+    ("clusterrole", "", "pando-app-manager"),
+    ("role", "default", "pando-api-server"),
+    ("role", "pando", "pando-isolation"),
+];
 
 /// Rights that show in no audit log of Kubernetes 1.34, with the reason to have them.
 const UNSEEN: &[(&str, &str, &str)] = &[

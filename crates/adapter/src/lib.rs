@@ -9,7 +9,8 @@
 //! - `ground` makes what an app's pods stand on; `objects`, `pull` and `pod` say what that is.
 //! - `record` decides what to do about a workload, `start` does it, `wait` follows the pod and `sight` reads it; `fetch` has a new
 //!   image pulled before the old version ends, `adopt` takes over what the adapter before this one made.
-//! - `canary` finds out, by pods that dial each other, whether network policies are enforced.
+//! - `canary` finds out, by pods that dial each other, whether network policies are enforced; `isolation` keeps the verdict for every
+//!   process, and lets no app be started without one.
 //! - `volumes` sees to it that data stays.
 //! - `view` is a copy of what must be seen across the cluster; `follow` tells a waiting call what happens.
 //! - `preview` tells what an apply would do, by reads alone.
@@ -30,6 +31,7 @@ mod follow;
 mod ground;
 mod health;
 mod image;
+mod isolation;
 mod known;
 mod leftovers;
 mod logs;
@@ -66,7 +68,7 @@ use pando_cluster::{Cluster, Env, Object, Resilient, budget};
 pub use config::{Connection, Settings};
 
 use crate::call::Call;
-use crate::canary::Canary;
+use crate::isolation::Isolation;
 use crate::known::Facts;
 use crate::owned::{GivenUp, GivenUpCalls, Leash};
 use crate::plan::{Plan, Workload};
@@ -87,6 +89,7 @@ struct Shared {
     settings: Settings,
     turns: Turns,
     facts: Facts,
+    isolation: Isolation,
     viewed: Arc<Viewed>,
     given_up: GivenUpCalls,
 }
@@ -97,7 +100,8 @@ impl KubernetesRuntime {
         let viewed = Arc::new(Viewed::new(Arc::new(Resilient::new(cluster, env.clone()))));
         let cluster: Arc<dyn Cluster> = viewed.clone();
         let (turns, facts, given_up) = (Turns::default(), Facts::default(), GivenUpCalls::default());
-        Self { shared: Arc::new(Shared { cluster, env, settings, turns, facts, viewed, given_up }) }
+        let isolation = Isolation::default();
+        Self { shared: Arc::new(Shared { cluster, env, settings, turns, facts, isolation, viewed, given_up }) }
     }
 
     /// Begins to keep a view of the cluster, and waits until it is there. For a process that lives on: it then observes
@@ -111,11 +115,22 @@ impl KubernetesRuntime {
     pub async fn warm(&self) -> Result<(), Error> {
         let Shared { cluster, env, facts, viewed, .. } = &*self.shared;
         let view = viewed.watch(env);
-        facts.get(cluster, env).await.map_err(error::unread)?;
+        let facts = async { facts.get(cluster, env).await.map_err(error::unread) };
+        futures::try_join!(facts, self.shared.learn_isolation())?;
         view.listed(budget::TRYING).await
     }
 
-    /// Waits until every apply in progress has come to its end, and answers what those said that nobody waits for any more, since
+    /// Finds out anew whether network policies are enforced, whatever was found out before, and keeps it for every process: for an
+    /// operator who changed something. [`RuntimeAdapter::health_check`] does so when it is time.
+    ///
+    /// # Errors
+    ///
+    /// [`Code::AdapterUnavailable`] when they are not enforced, or when that could not be found out.
+    pub async fn check_isolation(&self, context: &CallContext) -> Result<Health, Error> {
+        self.shared.health_anew(context).await
+    }
+
+    /// Waits until every apply and every canary in progress has come to its end, and answers what those said that nobody waits for any more, since
     /// their futures were dropped: what they were doing, and in the detail `undone` what they took away again. For a process that
     /// is about to end.
     pub async fn given_up(&self) -> Vec<Error> {
@@ -135,7 +150,8 @@ impl KubernetesRuntime {
     /// What [`RuntimeAdapter::apply`] would do with a plan now, found out by reads alone. It waits for nobody's turn, and for
     /// nothing that the apply would wait for: whatever is done meanwhile it may have seen or not.
     ///
-    /// A stranger's Secret or config map of a name that the apply needs is met by the apply alone.
+    /// A stranger's Secret or config map of a name that the apply needs is met by the apply alone, and so is a cluster that enforces no
+    /// network policies: nothing is tried here.
     ///
     /// # Errors
     ///
@@ -216,7 +232,7 @@ impl Shared {
     }
 
     /// Carries out a plan, and undoes what was begun when it is given up.
-    async fn apply(&self, plan: Plan, context: CallContext, mut leash: Leash) -> Result<ApplyResult, Error> {
+    async fn apply(self: &Arc<Self>, plan: Plan, context: CallContext, mut leash: Leash) -> Result<ApplyResult, Error> {
         let mut call = self.call(&context, &plan.app);
         call.hide(plan.workloads.iter().flat_map(Workload::secrets));
         let _turn = self.turn(&call).await?;
@@ -227,7 +243,8 @@ impl Shared {
                     None => self.facts.get(&self.cluster, &self.env).await.map_err(error::unread),
                 }
             };
-            let (facts, live) = futures::try_join!(facts, ground::look(&call, self.is_absent(&plan.app)))?;
+            let looked = ground::look(&call, self.is_absent(&plan.app));
+            let (facts, live, ()) = futures::try_join!(facts, looked, self.isolated(&call))?;
             apply::carry_out(&call, &plan, &facts, live).await
         };
         let result = match leash.hold(work).await {
@@ -244,16 +261,6 @@ impl Shared {
             }
             Err(error) => Err(error.detail("written", written)),
         }
-    }
-
-    /// Finds out whether network policies are enforced.
-    async fn check_health(&self, context: CallContext, mut leash: Leash) -> Result<Health, Error> {
-        let facts = self.facts.fresh(&self.cluster, &self.env).await.map_err(error::unread)?;
-        let Shared { cluster, env, settings, .. } = self;
-        let canary = Canary { cluster, env, settings, facts: &facts, request_id: &context.request_id };
-        let found = canary.run(&mut leash).await?;
-        tracing::info!(request_id = context.request_id, verdict = ?found.verdict, nodes = ?found.nodes, "canary came to its end");
-        health::isolation(found)
     }
 
     /// Undoes what the call began, and says why.
@@ -292,18 +299,7 @@ impl RuntimeAdapter for KubernetesRuntime {
     }
 
     async fn health_check(&self, context: &CallContext) -> Result<Health, Error> {
-        let (shared, context) = (Arc::clone(&self.shared), context.clone());
-        let limit = context.deadline;
-        let task =
-            |leash| -> BoxFuture<'static, _> { Box::pin(async move { shared.check_health(context, leash).await }) };
-        let noted = self.shared.given_up.note();
-        let unheard = |answer: Result<Health, Error>| {
-            // Nobody may want to know what came of it.
-            answer.err().map(|error| noted.send(error));
-        };
-        owned::run(&self.shared.env, "health check", limit, task, unheard)
-            .await
-            .unwrap_or_else(|| Err(cut("health check")))
+        self.shared.health(context).await
     }
 
     async fn apply(&self, plan: &BundlePlan, context: &CallContext) -> Result<ApplyResult, Error> {

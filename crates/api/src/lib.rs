@@ -50,7 +50,7 @@ pub trait RuntimeAdapter: fmt::Debug + Send + Sync {
     }
 
     /// Whether apps can be trusted to this runtime: it answers, and keeps them from each other. That is found out by trying, which
-    /// takes seconds.
+    /// takes seconds, and is answered for a while by what was found out before.
     ///
     /// # Errors
     ///

@@ -16,6 +16,7 @@ pub mod faults;
 pub mod manifests;
 pub mod program;
 pub mod runner;
+mod verdict;
 
 pub use bed::{Bed, Need, Write};
 pub use cases::{CASES, Case, Profile};

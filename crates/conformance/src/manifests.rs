@@ -16,6 +16,7 @@ const FILES: &[&str] = &[
     include_str!("../../../deploy/kubernetes/clusterrole.yaml"),
     include_str!("../../../deploy/kubernetes/app-role.yaml"),
     include_str!("../../../deploy/kubernetes/api-server-role.yaml"),
+    include_str!("../../../deploy/kubernetes/isolation-role.yaml"),
 ];
 
 /// What the manifests put into a cluster.

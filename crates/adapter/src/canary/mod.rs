@@ -7,7 +7,6 @@ mod listen;
 mod objects;
 mod scene;
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use data_encoding::BASE32_NOPAD;
@@ -17,7 +16,7 @@ use k8s_openapi::api::core::v1::{Namespace, Node};
 use pando_api::{CallContext, Code, Error};
 use pando_cluster::names::{AppNamespace, MANAGER, label, role};
 use pando_cluster::{Cluster, DeleteOptions, Env, Kind, ListRequest, Scope, Selector, Uid, budget};
-use pando_network::canary::{Family, Verdict};
+use pando_network::canary::Finding;
 
 use crate::call::{Call, name, namespace_key};
 use crate::config::Settings;
@@ -36,18 +35,6 @@ pub(crate) struct Canary<'a> {
     pub(crate) facts: &'a ClusterFacts,
     /// The request that it is made for.
     pub(crate) request_id: &'a str,
-}
-
-/// What a canary found, and where.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Finding {
-    pub(crate) verdict: Verdict,
-    /// The families of addresses that its pods had; none where they did not run.
-    pub(crate) families: BTreeSet<Family>,
-    /// The nodes whose pods had the policy.
-    pub(crate) nodes: Vec<String>,
-    /// When it began, by the API server's clock.
-    pub(crate) at: Timestamp,
 }
 
 impl Canary<'_> {

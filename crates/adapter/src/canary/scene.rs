@@ -10,10 +10,10 @@ use k8s_openapi::api::core::v1::{Namespace, Pod};
 use pando_api::{Error, ReasonKind};
 use pando_cluster::env::Instant;
 use pando_cluster::{ClusterError, Env, budget};
-use pando_network::canary::{Family, Prober, Record, Seat, Server, Verdict, probers};
+use pando_network::canary::{Family, Finding, Prober, Record, Seat, Server, Verdict, probers};
 
 use super::listen::{Said, listen};
-use super::{Canary, Finding, objects};
+use super::{Canary, objects};
 use crate::call::{Call, name};
 use crate::config::Settings;
 use crate::error::{unchanged, unread};

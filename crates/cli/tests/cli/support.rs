@@ -2,10 +2,15 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
+use jiff::Timestamp;
+use pando_cluster::Kind;
+use pando_cluster::names::object;
 use pando_fakecluster::{FakeCluster, FakeConfig, face};
 use pando_kubecluster::tokio_env;
-use serde_json::Value;
+use pando_network::canary::{Family, Held, Standing};
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
@@ -60,7 +65,10 @@ impl World {
         let mut world = Self::new();
         let runtime = Runtime::new().expect("a runtime");
         let address = runtime.block_on(async {
-            let cluster = FakeCluster::new(tokio_env(), config);
+            let env = tokio_env();
+            let verdict = verdict(env.wall.now());
+            let cluster = FakeCluster::new(env, config);
+            cluster.with(|store| store.insert(Kind::ConfigMap, verdict));
             let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
             let address = listener.local_addr().expect("it has an address");
             runtime.spawn(axum::serve(listener, face::router(&cluster)).into_future());
@@ -103,6 +111,16 @@ impl World {
     pub(crate) fn run(&self, words: &[&str]) -> Run {
         ended(self.command(words).output().expect("the program starts"))
     }
+}
+
+/// That network policies are enforced, as it is kept where that was found out then.
+fn verdict(at: Timestamp) -> Value {
+    let held = Held::Passed { time_to_deny: Duration::from_secs(1) };
+    let standing = Standing { held, families: [Family::V4].into(), nodes: Vec::new(), at };
+    json!({
+        "metadata": {"namespace": "pando", "name": object::ISOLATION},
+        "data": standing.to_texts("of a test"),
+    })
 }
 
 /// What a process left.

@@ -11,7 +11,8 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pando_adapter::Settings;
+use pando_adapter::{KubernetesRuntime, Settings};
+use pando_api::{CallContext, RuntimeAdapter as _};
 use pando_conformance::Bed as _;
 use pando_conformance::beds::MemoryBed;
 use pando_fakecluster::sim::Sim;
@@ -78,6 +79,10 @@ fn on_a_cluster(kubeconfig: &str, runs: usize) -> Result<(), Box<dyn Error>> {
         let env = tokio_env();
         let options = ConnectOptions { kubeconfig: Some(kubeconfig.into()), ..ConnectOptions::default() };
         let cluster = Arc::new(KubeCluster::connect(&options, env.clone()).await?);
+        // Kept for every process: no figure has a canary in it.
+        KubernetesRuntime::new(settings.clone(), Arc::<KubeCluster>::clone(&cluster), env.clone())
+            .health_check(&CallContext::new("bench"))
+            .await?;
         for scenario in SCENARIOS {
             let mut all = Vec::new();
             let mut failed = None;

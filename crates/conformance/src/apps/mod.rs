@@ -36,7 +36,7 @@ use crate::bed::{Bed, namespace_of};
 pub(crate) const WEB: &str = "web";
 
 /// What the adapter is told of the beds' clusters, with `change` laid over it.
-fn settings(change: &Value) -> Settings {
+pub(crate) fn settings(change: &Value) -> Settings {
     let mut json = json!({"pod_cidr": "10.244.0.0/16", "service_cidr": "10.96.0.0/16", "stop_grace_seconds": 2});
     for (key, value) in change.as_object().expect("settings are an object") {
         json[key] = value.clone();

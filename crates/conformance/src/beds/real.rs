@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume};
-use pando_api::BundlePlan;
+use pando_adapter::KubernetesRuntime;
+use pando_api::{BundlePlan, CallContext, RuntimeAdapter as _};
 use pando_cluster::{
     Cluster, DeleteOptions, Env, Kind, ListRequest, MergePatch, ObjectKey, Resource as _, ResourceVersion, Scope, Uid,
 };
@@ -25,7 +26,7 @@ use super::images;
 use crate::bed::{Bed, Need, Write, namespace_of};
 use crate::beds::MemoryBed;
 use crate::cases::Profile;
-use crate::{manifests, program};
+use crate::{apps, manifests, program};
 
 /// How the suite is told of a real cluster; `cargo xtask e2e` sets all of it.
 #[derive(Clone, Debug)]
@@ -93,7 +94,7 @@ impl RealCluster {
     ///
     /// # Panics
     ///
-    /// When it tells of one that cannot be reached. Outside a tokio runtime.
+    /// When it tells of one that cannot be reached, or that does not keep apps from each other. Outside a tokio runtime.
     pub async fn from_environment() -> Option<Self> {
         let settings = Settings::from_environment()?;
         let env = tokio_env();
@@ -101,6 +102,11 @@ impl RealCluster {
         let admin = connect(&settings.admin, &env).await;
         let (nodes, _) = admin.list_all::<Node>(&ListRequest::of(Kind::Node, Scope::All)).await.expect("the nodes");
         let nodes: Vec<_> = nodes.iter().filter(|node| takes_pods(node)).collect();
+        // Found out once, and kept for every case.
+        let runtime = KubernetesRuntime::new(apps::settings(&json!({})), Arc::clone(&account), env.clone());
+        if let Err(error) = runtime.health_check(&CallContext::new("e2e")).await {
+            panic!("nothing can be proved here: {error}; {}", error.remedy.as_deref().unwrap_or_default());
+        }
         let mut has = [false; 2];
         for (number, image) in [&settings.app_image, &settings.db_image].into_iter().enumerate() {
             let namespace = format!("{}images-{number}", settings.prefix);

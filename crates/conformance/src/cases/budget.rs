@@ -66,7 +66,7 @@ pub(super) async fn a_first_apply_of_a_fresh_process(bed: &dyn Bed) {
     let app = App::new(&bed, "cold");
     let (result, calls) = calls_of(&bed, app.apply(&app.plan(&Behaviour::Run))).await;
     assert_eq!(of_web(&result).outcome, Outcome::Created);
-    assert_eq!((calls.len(), round_trips(&calls)), (14, 7), "{}", table(&calls));
+    assert_eq!((calls.len(), round_trips(&calls)), (15, 7), "{}", table(&calls));
 }
 
 pub(super) async fn a_first_apply_of_a_warm_process(bed: &dyn Bed) {
@@ -102,7 +102,7 @@ pub(super) async fn a_pull_credential_costs_one_call(bed: &dyn Bed) {
     };
     let cold = App::new(&bed, "coldprivate");
     let (_, calls) = calls_of(&bed, cold.apply(&private(&cold))).await;
-    assert_eq!((calls.len(), round_trips(&calls)), (15, 7), "{}", table(&calls));
+    assert_eq!((calls.len(), round_trips(&calls)), (16, 7), "{}", table(&calls));
     let warm = warm(&bed, "warmprivate").await;
     let (_, calls) = calls_of(&bed, warm.apply(&private(&warm))).await;
     assert_eq!((calls.len(), round_trips(&calls)), (11, 6), "{}", table(&calls));

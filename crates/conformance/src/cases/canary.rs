@@ -6,21 +6,23 @@ use std::time::Duration;
 
 use futures::future::{Either, select};
 use k8s_openapi::api::core::v1::{Namespace, Node};
-use pando_api::{Code, Error, Health, RuntimeAdapter as _};
+use pando_api::{Code, Error, Health};
 use pando_cluster::names::{AppNamespace, MANAGER, label, role};
 use pando_cluster::{Kind, ListRequest, Scope, Selector};
 use pando_fakecluster::FakeConfig;
 use serde_json::json;
 
 use super::fixture::{SOON, map};
+use super::verdict::unknown;
 use crate::apps::App;
 use crate::bed::{Bed, eventually};
 
 /// A network that is as it is said to be by this.
 type Network = fn(&mut FakeConfig);
 
+/// Has it found out, whatever is held.
 async fn check(app: &App<'_>) -> Result<Health, Error> {
-    app.runtime.health_check(&app.context()).await
+    app.runtime.check_isolation(&app.context()).await
 }
 
 /// What a check found that could not find a closed network.
@@ -75,7 +77,7 @@ pub(super) async fn a_network_that_leaves_anything_open_is_told_with_it(bed: &dy
         ),
     ];
     for (name, network, words) in rows {
-        let bed = bed.memory().expect("a cluster in memory").beside(network).await;
+        let bed = unknown(bed, *network).await;
         let error = unhealthy(&App::new(&bed, "open")).await;
         for word in *words {
             assert!(error.message.contains(word), "{name}: {error}");

@@ -24,6 +24,7 @@ mod port;
 mod preview;
 mod refusals;
 mod rights;
+mod verdict;
 mod view;
 mod watches;
 
@@ -319,6 +320,15 @@ pub const CASES: &[Case] = cases! {
         a_helper_image_without_the_tools_is_told_with_what_it_lacks [Kubelet AppImage];
         a_check_that_nobody_waits_for_takes_away_what_it_made [Memory];
         what_a_dead_process_left_is_swept_and_nothing_else [Clock];
+    }
+    verdict {
+        a_pass_is_found_out_once_and_used_by_every_process [Memory];
+        no_app_is_started_where_policies_are_not_enforced [Memory];
+        a_pass_is_overthrown_by_two_runs_and_not_by_one [Memory];
+        a_pass_stands_for_its_time_where_nothing_can_be_found_out [Memory];
+        a_pass_that_ages_is_renewed_by_a_health_check [Kubelet Packets];
+        those_who_ask_at_once_wait_for_one_canary [Memory];
+        who_takes_the_verdict_away_has_it_found_out_anew [Memory];
     }
     budget {
         a_first_apply_of_a_fresh_process [Memory];

@@ -64,10 +64,12 @@ pub struct Open {
 }
 
 impl Standing {
-    /// What is held after a canary found something, in view of what was held `before`; `None` where it proved nothing, which leaves
-    /// what was held as it was.
+    /// What is held after a canary found something, in view of what was held `before`; `None` where that stays as it was: the canary
+    /// proved nothing, or passed and began before the one that `before` rests on.
     pub fn after(before: Option<&Self>, found: &Finding) -> Option<Self> {
+        let is_outdated = before.is_some_and(|before| before.at > found.at && before.age(found.at).is_some());
         let held = match &found.verdict {
+            Verdict::Enforced { .. } if is_outdated => return None,
             Verdict::Enforced { time_to_deny } => Held::Passed { time_to_deny: *time_to_deny },
             Verdict::NotEnforced { open, families } => {
                 let open = Open { ways: open.clone(), families: families.clone() };
@@ -238,7 +240,11 @@ mod tests {
             (vec![fails(0), passes(1)], Some("passed")),
             // A pass that does not count any more is nothing to weigh against.
             (vec![passes(0), fails(181)], Some("failed")),
+            // They ran beside each other, and the one that began later ended first.
+            (vec![fails(2), passes(0)], Some("failed")),
+            (vec![passes(2), fails(0)], Some("doubted")),
             // Whoever kept that has another clock.
+            (vec![fails(60), passes(0)], Some("passed")),
             (vec![passes(60), fails(0)], Some("failed")),
             (vec![passes(0), says_nothing(1)], Some("passed")),
             (vec![says_nothing(1)], None),
