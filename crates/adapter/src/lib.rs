@@ -11,6 +11,7 @@
 //!   image pulled before the old version ends, `adopt` takes over what the adapter before this one made.
 //! - `canary` finds out, by pods that dial each other, whether network policies are enforced; `isolation` keeps the verdict for every
 //!   process, and lets no app be started without one.
+//! - `doctor` tells an operator what is right and wrong with an installation; `nodes` knows which nodes take apps.
 //! - `volumes` sees to it that data stays.
 //! - `view` is a copy of what must be seen across the cluster; `follow` tells a waiting call what happens.
 //! - `preview` tells what an apply would do, by reads alone.
@@ -24,6 +25,7 @@ mod check;
 mod config;
 mod digest;
 mod dns_label;
+mod doctor;
 mod drift;
 mod error;
 mod fetch;
@@ -35,6 +37,7 @@ mod isolation;
 mod known;
 mod leftovers;
 mod logs;
+mod nodes;
 mod objects;
 mod observe;
 mod owned;
@@ -58,8 +61,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use pando_api::{
-    ApplyResult, BundlePlan, BundleRef, CallContext, Code, DestroyOptions, Error, Health, LogOptions, LogStream,
-    ObservedBundle, Preview, RuntimeAdapter, Upstream, WorkloadRef,
+    ApplyResult, BundlePlan, BundleRef, CallContext, Code, DestroyOptions, Diagnosis, Error, Health, LogOptions,
+    LogStream, ObservedBundle, Preview, RuntimeAdapter, Upstream, WorkloadRef,
 };
 use pando_cluster::env::BoxFuture;
 use pando_cluster::names::AppNamespace;
@@ -128,6 +131,12 @@ impl KubernetesRuntime {
     /// [`Code::AdapterUnavailable`] when they are not enforced, or when that could not be found out.
     pub async fn check_isolation(&self, context: &CallContext) -> Result<Health, Error> {
         self.shared.health_anew(context).await
+    }
+
+    /// Looks at the installation, each part of it by itself. Where `renew` is set, whether network policies are enforced is found out anew;
+    /// otherwise it is answered as by [`RuntimeAdapter::health_check`].
+    pub async fn diagnose(&self, context: &CallContext, renew: bool) -> Diagnosis {
+        doctor::diagnose(&self.shared, context, renew).await
     }
 
     /// Waits until every apply and every canary in progress has come to its end, and answers what those said that nobody waits for any more, since

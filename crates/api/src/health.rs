@@ -24,3 +24,46 @@ pub struct Isolation {
     /// The machines on which it was tried, in order.
     pub places: Vec<String>,
 }
+
+/// What was looked at of an installation, in order, each by itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Diagnosis {
+    /// What was looked at.
+    pub checks: Vec<Check>,
+}
+
+impl Diagnosis {
+    /// Whether nothing keeps the installation from running apps.
+    pub fn is_healthy(&self) -> bool {
+        self.checks.iter().all(|check| matches!(check.state, CheckState::Passed | CheckState::Warned))
+    }
+}
+
+/// One thing that was looked at.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Check {
+    /// What it is, in a word or two; the same in every diagnosis.
+    pub name: String,
+    /// What came of it.
+    pub state: CheckState,
+    /// What was found, for a person.
+    pub fact: String,
+    /// What a person can do about it; none where nothing is to be done.
+    pub remedy: Option<String>,
+}
+
+/// What came of a check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CheckState {
+    /// All is as it should be.
+    Passed,
+    /// Apps run, and there is something to know.
+    Warned,
+    /// Apps cannot be run, or not safely.
+    Failed,
+    /// It could not be looked at.
+    Unknown,
+}

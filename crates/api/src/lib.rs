@@ -25,7 +25,7 @@ pub use facts::{
     ApplyResult, Change, DestroyOptions, Gate, GateProof, ObservedBundle, ObservedVolume, ObservedWorkload, Outcome,
     Reason, ReasonKind, Upstream, WorkloadResult, Written,
 };
-pub use health::{Health, Isolation};
+pub use health::{Check, CheckState, Diagnosis, Health, Isolation};
 pub use logs::{LogEvent, LogGap, LogLine, LogOptions, LogStream};
 pub use plan::{
     BundlePlan, BundleRef, EgressLayer, EgressMode, EgressPlan, EgressSource, FilePlan, HealthPlan, MountPlan,

@@ -133,6 +133,9 @@ pub(crate) enum Command {
     /// Takes a bundle away; its volumes stay unless told otherwise
     #[command(after_help = DESTROY)]
     Destroy(DestroyArgs),
+    /// Tells what is right and wrong with the installation, each with what to do about it
+    #[command(after_help = DOCTOR)]
+    Doctor(DoctorArgs),
     /// Writes what a workload wrote to the standard output
     #[command(after_help = LOGS)]
     Logs(LogsArgs),
@@ -207,6 +210,14 @@ pub(crate) struct DestroyArgs {
     /// Does not ask before data is destroyed
     #[arg(long)]
     pub(crate) yes: bool,
+}
+
+/// What `doctor` takes.
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArgs {
+    /// Has pods dial each other again, although it was found out before whether apps are kept from each other
+    #[arg(long)]
+    pub(crate) renew: bool,
 }
 
 /// What `logs` takes.
@@ -308,6 +319,14 @@ terminal, and elsewhere needs --yes.
 Examples:
   pando-k8s destroy hello
   pando-k8s destroy hello --keep-volumes=false --yes";
+
+const DOCTOR: &str = "\
+Whether apps are kept from each other is found out by pods in two namespaces of their own, which are taken away again; it takes
+about a quarter of a minute. Nothing else is changed. The exit code is 5 where something keeps the installation from running apps.
+
+Examples:
+  pando-k8s doctor
+  pando-k8s doctor --renew -o json | jq '.checks[] | select(.state != \"passed\")'";
 
 const LOGS: &str = "\
 The log is that of the newest start, also of one that has ended, and is written as it is, whatever --output says.

@@ -9,7 +9,9 @@ use pando_api::{BundleRef, CallContext, Code, DestroyOptions, Error, LogOptions,
 use pando_cluster::{Env, Object};
 use serde_json::{Value, json};
 
-use crate::args::{ApplyArgs, BundleArgs, Cli, Command, DestroyArgs, Global, LogsArgs, PlanArgs, UpstreamArgs};
+use crate::args::{
+    ApplyArgs, BundleArgs, Cli, Command, DestroyArgs, DoctorArgs, Global, LogsArgs, PlanArgs, UpstreamArgs,
+};
 use crate::config;
 use crate::document;
 use crate::live::{self, Stopped};
@@ -32,6 +34,7 @@ pub(crate) fn run(cli: &Cli, screen: &Arc<Screen>) -> Result<Report, Stopped> {
         Command::Observe(args) => observe(global, args, screen),
         Command::Stop(args) => stop(global, args, screen),
         Command::Destroy(args) => destroy(global, args, screen),
+        Command::Doctor(args) => doctor(global, args, screen),
         Command::Logs(args) => logs(global, args, screen),
         Command::Upstream(args) => Ok(upstream(global, args)?),
         Command::Render(args) => Ok(render(global, args)?),
@@ -110,7 +113,15 @@ fn confirm(bundle: &BundleRef, screen: &Screen) -> Result<(), Error> {
 
 fn done(bundle: &BundleRef, word: &str) -> Report {
     let id = &bundle.bundle_id;
-    Report { text: format!("Bundle {id:?} is {word}.\n"), tree: json!({"bundle_id": id, "state": word}) }
+    Report::done(format!("Bundle {id:?} is {word}.\n"), json!({"bundle_id": id, "state": word}))
+}
+
+fn doctor(global: &Global, args: &DoctorArgs, screen: &Arc<Screen>) -> Result<Report, Stopped> {
+    let settings = config::load(global)?;
+    let left = "nothing but a canary was being made, which goes by itself";
+    live::run(global, settings, screen, left, async |runtime: &KubernetesRuntime, context: &CallContext, _: &Env| {
+        Ok(show::diagnosed(&runtime.diagnose(context, args.renew).await))
+    })
 }
 
 fn logs(global: &Global, args: &LogsArgs, screen: &Arc<Screen>) -> Result<Report, Stopped> {
@@ -139,7 +150,7 @@ fn upstream(global: &Global, args: &UpstreamArgs) -> Result<Report, Error> {
     let settings = config::load(global)?;
     let workload = WorkloadRef { bundle_id: args.bundle.bundle.clone(), workload: args.workload.clone() };
     let upstream = KubernetesRuntime::upstream_by(&settings, &workload, args.port)?;
-    Ok(Report { text: format!("{}\n", upstream.url), tree: json!(upstream) })
+    Ok(Report::done(format!("{}\n", upstream.url), json!(upstream)))
 }
 
 fn render(global: &Global, args: &PlanArgs) -> Result<Report, Error> {
@@ -148,7 +159,7 @@ fn render(global: &Global, args: &PlanArgs) -> Result<Report, Error> {
     let objects = KubernetesRuntime::render(&settings, &plan)?;
     let trees = objects.iter().map(shown).collect::<Result<Vec<_>, _>>()?;
     let text = document::yaml(&trees)?;
-    Ok(Report { text, tree: json!({"apiVersion": "v1", "kind": "List", "items": trees}) })
+    Ok(Report::done(text, json!({"apiVersion": "v1", "kind": "List", "items": trees})))
 }
 
 /// An object as it may be shown: of a Secret, the names of what it holds and no byte of it.
@@ -169,5 +180,5 @@ fn completions(shell: clap_complete::Shell) -> Report {
     let mut text = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "pando-k8s", &mut text);
     let text = String::from_utf8_lossy(&text).into_owned();
-    Report { tree: json!(text), text }
+    Report::done(text.clone(), json!(text))
 }

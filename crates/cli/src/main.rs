@@ -33,6 +33,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::Parser;
+use pando_api::Code;
 
 use crate::args::Cli;
 use crate::live::Stopped;
@@ -43,7 +44,10 @@ fn main() -> ExitCode {
     let screen = Arc::new(Screen::stderr());
     log::start(&screen, cli.global.verbose);
     match commands::run(&cli, &screen) {
-        Ok(report) => print(&report.print(cli.global.output), &screen),
+        Ok(report) => match (print(&report.print(cli.global.output), &screen), report.failed) {
+            (Ok(()), None) => ExitCode::SUCCESS,
+            (Ok(()), Some(code)) | (Err(code), _) => exit::of(code).into(),
+        },
         Err(Stopped::Failed(error)) => {
             screen.say(&failure::print(&error, cli.global.output, cli.global.verbose > 0));
             exit::of(error.code).into()
@@ -55,14 +59,14 @@ fn main() -> ExitCode {
     }
 }
 
-fn print(text: &str, screen: &Screen) -> ExitCode {
+fn print(text: &str, screen: &Screen) -> Result<(), Code> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         // Whoever read our output, e.g. `head`, has seen enough of it.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             screen.say(&format!("error: the result cannot be written: {error}\n"));
-            exit::of(pando_api::Code::Internal).into()
+            Err(Code::Internal)
         }
-        _ => ExitCode::SUCCESS,
+        _ => Ok(()),
     }
 }

@@ -65,7 +65,7 @@ pub(crate) fn told(preview: &Preview, paint: Paint) -> Report {
     text += &objects(preview, paint);
     text += &waits(preview);
     text += &summary(preview);
-    Report { text, tree }
+    Report::done(text, tree)
 }
 
 const fn foreseen(would: Foreseen) -> &'static str {

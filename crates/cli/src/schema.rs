@@ -18,7 +18,7 @@ pub(crate) fn of(document: Document) -> Result<Report, Error> {
         Document::Plan => plan(),
         Document::Config => Settings::schema(),
     };
-    Ok(Report { text: document::json(&tree)?, tree })
+    Ok(Report::done(document::json(&tree)?, tree))
 }
 
 /// A plan as people write it: core's, but that a secret may be named instead of written.

@@ -1,11 +1,12 @@
 //! What a call answered, as text for people and as a tree for programs.
 
+use std::fmt::Write as _;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use pando_api::{
-    ApplyResult, Change, Gate, GateProof, ObservedBundle, ObservedWorkload, Outcome, Reason, ReasonKind,
-    WorkloadResult, Written,
+    ApplyResult, Change, CheckState, Code, Diagnosis, Gate, GateProof, ObservedBundle, ObservedWorkload, Outcome,
+    Reason, ReasonKind, WorkloadResult, Written,
 };
 use serde_json::{Value, json};
 
@@ -21,9 +22,16 @@ pub(crate) struct Report {
     pub(crate) text: String,
     /// For programs.
     pub(crate) tree: Value,
+    /// What a script is to take it for, where it is no success.
+    pub(crate) failed: Option<Code>,
 }
 
 impl Report {
+    /// A success, in text and as a tree.
+    pub(crate) fn done(text: String, tree: Value) -> Self {
+        Self { text, tree, failed: None }
+    }
+
     /// The report in the form that was asked for.
     pub(crate) fn print(&self, output: Output) -> String {
         if self.tree.is_null() {
@@ -39,6 +47,27 @@ impl Report {
     }
 }
 
+/// What `doctor` found.
+pub(crate) fn diagnosed(diagnosis: &Diagnosis) -> Report {
+    let mut table = Table::new(["CHECK", "STATE", "FACT"]);
+    let mut remedies = String::new();
+    for check in &diagnosis.checks {
+        let state = match check.state {
+            CheckState::Passed => "ok",
+            CheckState::Warned => "warning",
+            CheckState::Failed => "FAILED",
+            CheckState::Unknown => "unknown",
+        };
+        table.row([check.name.clone(), state.to_owned(), check.fact.clone()]);
+        if let Some(remedy) = &check.remedy {
+            // Writing to a String cannot fail.
+            let _ = write!(remedies, "\n{}: {}\n", check.name, text::line(remedy));
+        }
+    }
+    let failed = (!diagnosis.is_healthy()).then_some(Code::AdapterUnavailable);
+    Report { text: table.print() + &remedies, tree: json!(diagnosis), failed }
+}
+
 /// What `apply` did.
 pub(crate) fn applied(result: &ApplyResult) -> Report {
     let mut table = Table::new(["WORKLOAD", "OUTCOME", "GATE", "PROOF"]);
@@ -52,7 +81,7 @@ pub(crate) fn applied(result: &ApplyResult) -> Report {
     } else {
         format!("\n{}", written(&result.written))
     };
-    Report { text: table.print() + &notes + &written, tree: json!(result) }
+    Report::done(table.print() + &notes + &written, json!(result))
 }
 
 /// What more there is to say of a workload.
@@ -121,7 +150,7 @@ pub(crate) fn written(written: &[Written]) -> String {
 pub(crate) fn observed(bundle_id: &str, bundle: &ObservedBundle, now: Timestamp) -> Report {
     let tree = json!(bundle);
     if !bundle.exists {
-        return Report { text: format!("There is nothing of bundle {bundle_id:?}.\n"), tree };
+        return Report::done(format!("There is nothing of bundle {bundle_id:?}.\n"), tree);
     }
     let mut table = Table::new(["WORKLOAD", "STATE", "HEALTHY", "SINCE", "IMAGE", "REASON"]);
     for workload in &bundle.workloads {
@@ -148,7 +177,7 @@ pub(crate) fn observed(bundle_id: &str, bundle: &ObservedBundle, now: Timestamp)
         text.push_str("\nDrift:\n");
         text.extend(bundle.drift.iter().map(|sentence| format!("  {}\n", text::line(sentence))));
     }
-    Report { text, tree }
+    Report::done(text, tree)
 }
 
 /// What is known of a workload in two words. One that is on its way and one that was stopped are the same fact, so that

@@ -22,6 +22,7 @@ use crate::call::{Call, name, namespace_key};
 use crate::config::Settings;
 use crate::error::{unchanged, unread};
 use crate::known::ClusterFacts;
+use crate::nodes::eligible;
 use crate::owned::{GivenUp, Leash};
 
 use scene::Scene;
@@ -46,7 +47,7 @@ impl Canary<'_> {
     pub(crate) async fn run(&self, leash: &mut Leash) -> Result<Finding, Error> {
         let request = ListRequest::of(Kind::Node, Scope::All);
         let (nodes, _) = self.cluster.list_all::<Node>(&request).await.map_err(unread)?;
-        let places = self.places(objects::eligible(&nodes, self.settings))?;
+        let places = self.places(eligible(&nodes, self.settings))?;
         let context = CallContext { deadline: Some(budget::CANARY_STARTS), ..CallContext::new(self.request_id) };
         let (policed, other) = (AppNamespace::canary(&self.token()), AppNamespace::canary(&self.token()));
         let call = |app| Call::new(self.cluster, self.env, self.settings, &context, app, None);

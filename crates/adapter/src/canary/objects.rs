@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{
-    Affinity, Capabilities, Namespace, Node, NodeAffinity, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm,
-    Pod, PodSpec, ResourceRequirements, SecurityContext, Service, ServicePort, ServiceSpec, Toleration,
+    Affinity, Capabilities, Namespace, NodeAffinity, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod,
+    PodSpec, ResourceRequirements, SecurityContext, Service, ServicePort, ServiceSpec,
 };
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -147,82 +147,17 @@ pub(super) fn running(pod: &Pod) -> Server {
     }
 }
 
-/// The nodes that an app's pod could be put on (S-61), in the order of their names.
-pub(super) fn eligible<'a>(nodes: &'a [Node], settings: &Settings) -> Vec<&'a str> {
-    let mut names: Vec<_> = nodes
-        .iter()
-        .filter(|node| is_eligible(node, settings))
-        .filter_map(|node| node.metadata.name.as_deref())
-        .collect();
-    names.sort_unstable();
-    names
-}
-
-fn is_eligible(node: &Node, settings: &Settings) -> bool {
-    let spec = node.spec.as_ref();
-    let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    let is_ready = conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True");
-    let is_closed = spec.and_then(|spec| spec.unschedulable).unwrap_or_default();
-    let keeps_away = spec.iter().flat_map(|spec| spec.taints.iter().flatten()).any(|taint| {
-        taint.effect != "PreferNoSchedule"
-            && !settings
-                .tolerations
-                .iter()
-                .any(|it| tolerates(it, &taint.key, taint.value.as_deref().unwrap_or_default(), &taint.effect))
-    });
-    let wanted = |(key, value): (&String, &String)| names::label_value(&node.metadata, key) == Some(value);
-    is_ready && !is_closed && !keeps_away && settings.node_selector.iter().all(wanted)
-}
-
-/// <https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/>
-fn tolerates(toleration: &Toleration, key: &str, value: &str, effect: &str) -> bool {
-    let any_value = toleration.operator.as_deref() == Some("Exists");
-    toleration.effect.as_deref().is_none_or(|it| it.is_empty() || it == effect)
-        && toleration.key.as_deref().map_or(any_value, |it| it == key)
-        && (any_value || toleration.value.as_deref().unwrap_or_default() == value)
-}
-
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
-
-    fn settings(key: &str, value: &str) -> Settings {
-        let json = json!({"pod_cidr": "10.244.0.0/16", "service_cidr": "10.96.0.0/16", key: value});
-        Settings::from_json(&json).expect("right settings")
-    }
-
-    fn node(name: &str, spec: &Value, ready: &str) -> Node {
-        serde_json::from_value(json!({"metadata": {"name": name, "labels": {"disk": name}}, "spec": spec,
-            "status": {"conditions": [{"type": "Ready", "status": ready}]}}))
-        .expect("a node")
-    }
-
-    #[test]
-    fn nodes_are_eligible_as_the_scheduler_sees_them() {
-        let taint = |effect: &str| json!({"taints": [{"key": "gpu", "value": "a", "effect": effect}]});
-        let nodes = [
-            node("tainted", &taint("NoSchedule"), "True"),
-            node("avoided", &taint("PreferNoSchedule"), "True"),
-            node("emptied", &taint("NoExecute"), "True"),
-            node("cordoned", &json!({"unschedulable": true}), "True"),
-            node("lost", &json!({}), "Unknown"),
-            node("a", &json!({}), "True"),
-        ];
-        let names = |key, value| eligible(&nodes, &settings(key, value)).join(",");
-        assert_eq!(names("node_selector", ""), "a,avoided");
-        assert_eq!(names("node_selector", "disk=a"), "a");
-        assert_eq!(names("tolerations", "gpu=a:NoSchedule"), "a,avoided,tainted");
-        assert_eq!(names("tolerations", "gpu:NoExecute"), "a,avoided,emptied");
-        assert_eq!(names("tolerations", "gpu=b:NoSchedule,other:NoExecute"), "a,avoided");
-        assert_eq!(names("tolerations", ":NoSchedule"), "a,avoided,tainted");
-    }
 
     #[test]
     fn a_canary_is_policed_as_an_app_is() {
         let (policed, other) = (AppNamespace::canary("aaaaaaaa"), AppNamespace::canary("bbbbbbbb"));
-        let settings = settings("node_selector", "");
+        let json = json!({"pod_cidr": "10.244.0.0/16", "service_cidr": "10.96.0.0/16"});
+        let settings = Settings::from_json(&json).expect("right settings");
         let cluster = ClusterAddresses::default();
         let ours = policy(&policed, &other, &settings, &cluster).spec;
         let text = serde_json::to_string(&ours).expect("JSON").replace("pando-canary-bbbbbbbb", "pando");

@@ -38,6 +38,22 @@ fn a_bundle_is_made_seen_stopped_and_taken_away() {
 }
 
 #[test]
+fn a_doctor_tells_each_part_and_what_to_do_about_it() {
+    let world = World::with_cluster(FakeConfig::default());
+    world
+        .run(&["doctor"])
+        .says(0, &["API server", "isolation        ok", "apps run on node-1, node-2", "set node_cidr"]);
+    let sick = world.run(&["doctor", "--set", "service_cidr=10.97.0.0/16", "-o", "json"]);
+    assert_eq!(sick.code, 5, "{sick:?}");
+    let checks = sick.json()["checks"].clone();
+    let service = checks.as_array().and_then(|all| all.iter().find(|check| check["name"] == "service ranges"));
+    let service = service.unwrap_or_else(|| panic!("{checks}"));
+    assert_eq!(service["state"], "failed");
+    assert!(service["fact"].as_str().is_some_and(|fact| fact.contains("10.96.0.1")), "{service}");
+    assert!(service["remedy"].as_str().is_some_and(|remedy| remedy.contains("service_cidr")), "{service}");
+}
+
+#[test]
 fn the_example_that_needs_no_other_image_runs() {
     let plan = example("hello.json").to_string_lossy().into_owned();
     World::with_cluster(FakeConfig::default()).run(&["apply", &plan]).says(0, &["web        created"]);

@@ -116,7 +116,7 @@ impl World {
 /// That network policies are enforced, as it is kept where that was found out then.
 fn verdict(at: Timestamp) -> Value {
     let held = Held::Passed { time_to_deny: Duration::from_secs(1) };
-    let standing = Standing { held, families: [Family::V4].into(), nodes: Vec::new(), at };
+    let standing = Standing { held, families: [Family::V4].into(), nodes: vec!["node-1".to_owned()], at };
     json!({
         "metadata": {"namespace": "pando", "name": object::ISOLATION},
         "data": standing.to_texts("of a test"),

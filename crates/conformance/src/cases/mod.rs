@@ -329,6 +329,7 @@ pub const CASES: &[Case] = cases! {
         a_pass_that_ages_is_renewed_by_a_health_check [Kubelet Packets];
         those_who_ask_at_once_wait_for_one_canary [Memory];
         who_takes_the_verdict_away_has_it_found_out_anew [Memory];
+        a_doctor_finds_nothing_wrong_with_a_bed [Kubelet Packets];
     }
     budget {
         a_first_apply_of_a_fresh_process [Memory];

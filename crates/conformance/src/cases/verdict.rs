@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
-use pando_api::{Code, RuntimeAdapter as _};
+use pando_api::{CheckState, Code, RuntimeAdapter as _};
 use pando_cluster::names::object;
 use pando_cluster::{Kind, MergePatch, ObjectKey, ResourceVersion};
 use pando_fakecluster::FakeConfig;
@@ -154,4 +154,15 @@ pub(super) async fn who_takes_the_verdict_away_has_it_found_out_anew(bed: &dyn B
     bed.env().sleep(6 * MINUTE).await;
     assert!(app.runtime.health_check(&app.context()).await.expect("healthy").isolation.checked > first);
     assert_eq!(canaries(&bed), 2);
+}
+
+pub(super) async fn a_doctor_finds_nothing_wrong_with_a_bed(bed: &dyn Bed) {
+    let app = App::new(bed, "doctor");
+    let diagnosis = app.runtime.diagnose(&app.context(), false).await;
+    assert!(diagnosis.is_healthy(), "{diagnosis:#?}");
+    let names: Vec<_> = diagnosis.checks.iter().map(|check| &*check.name).collect();
+    assert_eq!(names, ["API server", "nodes", "pod ranges", "node ranges", "service ranges", "isolation"]);
+    for check in &diagnosis.checks {
+        assert_eq!(check.remedy.is_some(), check.state == CheckState::Warned, "{check:?}");
+    }
 }
