@@ -3,8 +3,7 @@
 //! [`KubernetesRuntime`] is what core holds, by [`RuntimeAdapter`]. It composes: pure decisions about objects, policies and
 //! pods, and around them the few effects, all through the [`Cluster`] port and the [`Env`]. It knows no HTTP and no clock.
 //!
-//! - `check` turns a plan as written into one that is right by construction; `config` does so for the settings, and `schema` says
-//!   what each is for.
+//! - `check` turns a plan as written into one that is right by construction; `config` does so for the settings.
 //! - `apply` carries a plan out, on a task of its own (`owned`) that undoes what it began when nobody waits for it any more.
 //! - `ground` makes what an app's pods stand on; `objects`, `pull` and `pod` say what that is.
 //! - `record` decides what to do about a workload, `start` does it, `wait` follows the pod and `sight` reads it; `fetch` has a new
@@ -47,7 +46,6 @@ mod preview;
 mod pull;
 mod record;
 mod render;
-mod schema;
 mod sight;
 mod start;
 mod stop;
@@ -61,8 +59,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use pando_api::{
-    ApplyResult, BundlePlan, BundleRef, CallContext, Code, DestroyOptions, Diagnosis, Error, Health, LogOptions,
-    LogStream, ObservedBundle, Preview, RuntimeAdapter, Upstream, WorkloadRef,
+    AdapterInfo, ApplyResult, BundlePlan, BundleRef, CallContext, Code, DestroyOptions, Diagnosis, Error, Health,
+    LogOptions, LogStream, ObservedBundle, Preview, RuntimeAdapter, Upstream, WorkloadRef,
 };
 use pando_cluster::env::BoxFuture;
 use pando_cluster::names::AppNamespace;
@@ -305,6 +303,10 @@ fn cut(call: &str) -> Error {
 impl RuntimeAdapter for KubernetesRuntime {
     fn kind(&self) -> &'static str {
         "kubernetes"
+    }
+
+    fn info(&self) -> AdapterInfo {
+        Settings::info()
     }
 
     async fn health_check(&self, context: &CallContext) -> Result<Health, Error> {

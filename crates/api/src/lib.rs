@@ -9,6 +9,7 @@
 mod context;
 mod error;
 mod facts;
+mod form;
 mod health;
 mod logs;
 mod plan;
@@ -25,6 +26,7 @@ pub use facts::{
     ApplyResult, Change, DestroyOptions, Gate, GateProof, ObservedBundle, ObservedVolume, ObservedWorkload, Outcome,
     Reason, ReasonKind, Upstream, WorkloadResult, Written,
 };
+pub use form::{AdapterInfo, FieldKind, FormField, ShownWhen};
 pub use health::{Check, CheckState, Diagnosis, Health, Isolation};
 pub use logs::{LogEvent, LogGap, LogLine, LogOptions, LogStream};
 pub use plan::{
@@ -48,6 +50,9 @@ pub trait RuntimeAdapter: fmt::Debug + Send + Sync {
     fn category(&self) -> &'static str {
         "runtime"
     }
+
+    /// What it is, and every key of its configuration for a form (S-5). No call.
+    fn info(&self) -> AdapterInfo;
 
     /// Whether apps can be trusted to this runtime: it answers, and keeps them from each other. That is found out by trying, which
     /// takes seconds, and is answered for a while by what was found out before.

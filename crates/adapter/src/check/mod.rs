@@ -139,9 +139,9 @@ impl Checker {
 }
 
 /// A key of Kubernetes' labels: an optional DNS name and `/`, then up to 63 of letters, digits, `-`, `_` and `.`.
-fn is_qualified_name(key: &str) -> bool {
+pub(crate) fn is_qualified_name(key: &str) -> bool {
     let (prefix, name) = key.split_once('/').map_or((None, key), |(prefix, name)| (Some(prefix), name));
-    let prefix_fits = prefix.is_none_or(|prefix| prefix.len() <= 253 && prefix.split('.').all(dns_label::is_valid));
+    let prefix_fits = prefix.is_none_or(dns_label::is_subdomain);
     prefix_fits && !name.is_empty() && is_label_value(name)
 }
 
