@@ -5,6 +5,10 @@ use pando_cluster::names::label_value;
 
 use crate::config::Settings;
 
+/// What to do where no node takes apps.
+pub(crate) const NONE_FITS: &str =
+    "see that a node is Ready and schedulable, has the labels of node_selector, and no taint but those of tolerations";
+
 /// The nodes that take an app's pod (S-61), in the order of their names.
 pub(crate) fn eligible<'a>(nodes: &'a [Node], settings: &Settings) -> Vec<&'a str> {
     let takes = nodes.iter().filter(|node| why_not(node, settings).is_none());

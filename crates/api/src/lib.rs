@@ -69,8 +69,8 @@ pub trait RuntimeAdapter: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     ///
-    /// [`Code::ValidInvalid`] and [`Code::PlanCapabilityUnsupported`] before any write; the others after undoing
-    /// what could start later on its own (S-39).
+    /// [`Code::ValidInvalid`], [`Code::PlanCapabilityUnsupported`], and [`Code::AdapterUnavailable`] where apps are not known to be kept from
+    /// each other, before any write to the bundle; the others after undoing what could start later on its own (S-39).
     async fn apply(&self, plan: &BundlePlan, context: &CallContext) -> Result<ApplyResult, Error>;
 
     /// What is there now. A bundle that does not exist is an empty one, not an error (S-43).

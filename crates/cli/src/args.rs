@@ -322,7 +322,8 @@ Examples:
 
 const DOCTOR: &str = "\
 Whether apps are kept from each other is found out by pods in two namespaces of their own, which are taken away again; it takes
-about a quarter of a minute. Nothing else is changed. The exit code is 5 where something keeps the installation from running apps.
+seconds, or a minute and more where something stays open. Beside the verdict nothing else is changed. The exit code is 5 where
+something keeps the installation from running apps, or could not be looked at.
 
 Examples:
   pando-k8s doctor

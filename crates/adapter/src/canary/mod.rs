@@ -22,7 +22,7 @@ use crate::call::{Call, name, namespace_key};
 use crate::config::Settings;
 use crate::error::{unchanged, unread};
 use crate::known::ClusterFacts;
-use crate::nodes::eligible;
+use crate::nodes::{NONE_FITS, eligible};
 use crate::owned::{GivenUp, Leash};
 
 use scene::Scene;
@@ -79,8 +79,7 @@ impl Canary<'_> {
         if places.is_empty() {
             let message =
                 "whether network policies are enforced could not be found out: no node would take an app's pod";
-            let remedy = "see that a node is Ready and schedulable, has the labels of node_selector, and no taint but those of tolerations";
-            return Err(Error::new(Code::AdapterUnavailable, message).remedy(remedy));
+            return Err(Error::new(Code::AdapterUnavailable, message).remedy(NONE_FITS));
         }
         Ok(places)
     }

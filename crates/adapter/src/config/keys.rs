@@ -130,7 +130,7 @@ table! {
         Number { default: 10 << 30, least: 1, most: i64::MAX.unsigned_abs() },
         "The size, in bytes, of a volume whose plan names none.";
     HELPER_IMAGE: Text Advanced "helper_image", "Helper image", Text::Default("busybox:1.37"),
-        "The image of helpers and isolation gates; it holds a shell and `nc`.";
+        "The image of isolation gates and of the canary; it holds the tools of busybox, `httpd`, `wget` and `nc` among them.";
     ISOLATION_GATE: Flag Advanced "isolation_gate", "Isolation gate", Flag { default: true },
         "Whether a workload waits until its own pod has seen that the network policy holds.";
     ISOLATION_GATE_SECONDS: Number Advanced "isolation_gate_seconds", "Isolation gate's limit",

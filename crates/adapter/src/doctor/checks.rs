@@ -13,7 +13,7 @@ use pando_network::node_addresses;
 use super::check;
 use crate::call::name;
 use crate::config::Settings;
-use crate::nodes::why_not;
+use crate::nodes::{NONE_FITS, why_not};
 
 pub(super) const API_SERVER: &str = "API server";
 pub(super) const NODES: &str = "nodes";
@@ -69,8 +69,7 @@ pub(super) fn nodes(nodes: &[Node], settings: &Settings) -> Check {
     }
     let left_out = if unfit.is_empty() { String::new() } else { format!("; not {}", unfit.join(", ")) };
     if fit.is_empty() {
-        let remedy = "see that a node is Ready and schedulable, has the labels of node_selector, and no taint but those of tolerations";
-        return check(NODES, CheckState::Failed, format!("none takes apps{left_out}"), Some(remedy));
+        return check(NODES, CheckState::Failed, format!("none takes apps{left_out}"), Some(NONE_FITS));
     }
     check(NODES, CheckState::Passed, format!("apps run on {}{left_out}", fit.join(", ")), None)
 }
@@ -92,8 +91,11 @@ pub(super) fn pod_ranges(nodes: &[Node], set: &[IpNet]) -> Check {
     if outside.is_empty() {
         return check(PODS, CheckState::Passed, format!("{} holds those of every node", joined(set)), None);
     }
-    let fact =
-        format!("{} does not hold {}, which nodes give their pods: apps may reach those", joined(set), joined(outside));
+    let fact = format!(
+        "{} does not hold {}, which nodes give their pods: policies do not leave those out",
+        joined(set),
+        joined(outside)
+    );
     let remedy = format!(
         "set pod_cidr to the ranges that the cluster was made with; they hold at least {}",
         joined(covering(&ranges))
@@ -119,7 +121,7 @@ pub(super) fn service_ranges(services: &[Service], set: &[IpNet]) -> Check {
         return check(SERVICES, CheckState::Passed, format!("{} holds {}", joined(set), joined(&addresses)), None);
     }
     let fact = format!(
-        "{} does not hold {}, which is the API server's Service: apps may reach it",
+        "{} does not hold {}, which is the API server's Service: policies do not leave it out",
         joined(set),
         joined(outside)
     );
